@@ -1,0 +1,104 @@
+//! Time in whole microseconds, from the machine or from a test, and the one way in which threads of this crate wait.
+//!
+//! Nothing outside this module reads a clock of the system; decisions take the time as an argument.
+
+mod parker;
+#[cfg(not(shuttle))]
+mod system;
+#[cfg(shuttle)]
+#[path = "clock/stepped.rs"]
+mod system;
+#[cfg(any(test, feature = "testing"))]
+mod virtual_time;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) use parker::Parker;
+#[cfg(shuttle)]
+pub(crate) use system::jump_to;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use virtual_time::VirtualTime;
+
+/// A point in time: whole microseconds on a monotonic clock, counted from when the process, or the test, began.
+pub(crate) type Tick = u64;
+
+/// The longest wait, pause or interval that enters a sum: ten years. Longer ones mean the same.
+pub(crate) const LONGEST: Tick = 10 * 365 * 24 * 3600 * 1_000_000;
+
+/// Where the time comes from.
+#[derive(Clone)]
+pub(crate) enum Clock {
+    /// The machine's monotonic clock.
+    System,
+    /// A clock that a test turns.
+    #[cfg(any(test, feature = "testing"))]
+    Virtual(Arc<VirtualTime>),
+}
+
+impl Clock {
+    /// The time now. Never less than an earlier answer to the same thread.
+    #[inline]
+    pub(crate) fn now(&self) -> Tick {
+        match self {
+            Clock::System => system::now(),
+            #[cfg(any(test, feature = "testing"))]
+            Clock::Virtual(time) => time.now(),
+        }
+    }
+
+    /// What this clock shows now in microseconds of the Unix epoch: read once, then carried on by the monotonic clock.
+    pub(crate) fn wall(&self) -> u64 {
+        match self {
+            Clock::System => system::wall(),
+            #[cfg(any(test, feature = "testing"))]
+            Clock::Virtual(time) => time.now(),
+        }
+    }
+
+    /// Lets a slow path correct the rate of the cheap clock.
+    pub(crate) fn refine(&self) {
+        if let Clock::System = self {
+            system::refine();
+        }
+    }
+
+    /// Starts a thread that this clock knows of: on a virtual clock it takes part in the order of events.
+    pub(crate) fn spawn(
+        &self,
+        name: &str,
+        stack_size: Option<usize>,
+        body: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<()> {
+        match self {
+            Clock::System => crate::sync::spawn(name, stack_size, body),
+            #[cfg(any(test, feature = "testing"))]
+            Clock::Virtual(time) => {
+                let begin = time.enlist(name);
+                crate::sync::spawn(name, stack_size, move || begin.run(body))
+            }
+        }
+    }
+
+    /// Whether both show the same time.
+    pub(crate) fn same(&self, other: &Clock) -> bool {
+        match (self, other) {
+            (Clock::System, Clock::System) => true,
+            #[cfg(any(test, feature = "testing"))]
+            (Clock::Virtual(this), Clock::Virtual(that)) => Arc::ptr_eq(this, that),
+            #[cfg(any(test, feature = "testing"))]
+            _ => false,
+        }
+    }
+}
+
+/// Whole microseconds of a duration, rounded up and cut at ten years.
+pub(crate) fn ticks_up(length: Duration) -> Tick {
+    let micros = length.as_nanos().div_ceil(1_000);
+    Tick::try_from(micros).unwrap_or(LONGEST).min(LONGEST)
+}
+
+/// The duration of that many microseconds.
+pub(crate) const fn duration(ticks: Tick) -> Duration {
+    Duration::from_micros(ticks)
+}

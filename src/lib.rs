@@ -1,0 +1,28 @@
+#![doc = include_str!("lib.md")]
+
+mod clock;
+mod error;
+mod event;
+pub mod guarantees;
+#[cfg(all(test, shuttle))]
+mod model;
+mod os;
+mod planted;
+mod rule;
+mod scheduler;
+mod store;
+mod sync;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod valve;
+
+pub use error::{Blocked, Error, Executed, StoreError, StoreErrorKind};
+pub use event::Event;
+pub use rule::{FixedWindow, Gcra, RateRefusal, Rule, RuleSet, RuleState, Verdict};
+pub use scheduler::Scheduler;
+pub use store::{Answer, Ask, Counts, Deadline, Lease, MemoryStore, Notice, Refusal, Remote, Slots, Store, Token, Wake};
+#[doc(hidden)]
+pub use store::Quick;
+#[cfg(any(test, feature = "testing"))]
+pub use store::MemoryStoreBuilder;
+pub use valve::{Abort, CancelToken, Job, OnStoreError, OwnedPermit, Permit, Running, Stats, Valve, ValveBuilder};

@@ -1,0 +1,280 @@
+//! The thread that waits so that others need not: one timer wheel, and whom to tell when a timer is due.
+//!
+//! What it never does: call a remote store, run user code, drop user values. `scheduler/README.md` writes down the
+//! vocabulary, the locks and their order, the protocol and its races.
+
+mod heap;
+mod slab;
+mod queue;
+mod ticket;
+mod wheel;
+
+use crate::clock::{self, Clock, Tick};
+use crate::error::Error;
+use crate::event::Events;
+use crate::os;
+use crate::sync::{Condvar, Mutex};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use wheel::{Expired, Wheel};
+
+pub(crate) use heap::Place;
+pub(crate) use queue::{Asked, Hint, Next, Queue, Refused, Waiter, Why};
+pub(crate) use ticket::{Outcome, Ticket};
+pub(crate) use wheel::TimerKey;
+
+/// Serves the timers of any number of valves from one thread.
+///
+/// Most programs never name it: without [`ValveBuilder::scheduler`](crate::ValveBuilder::scheduler) every valve uses one
+/// scheduler of the process, which starts on first use, sleeps without a timer while nothing waits, and never keeps the
+/// process alive. An own scheduler has a thread of its own and stops when its last handle goes; clones of it and the
+/// valves built on it are handles.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use valve::{Scheduler, Valve};
+///
+/// let scheduler = Scheduler::new()?;
+/// let valve = Valve::builder("api").scheduler(&scheduler).concurrency(2).build()?;
+/// assert_eq!(valve.run(|| 6 * 7)?, 42);
+/// drop(valve);
+/// scheduler.shutdown(Duration::from_secs(1))?;
+/// # Ok::<(), valve::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Scheduler {
+    handle: Arc<Handle>,
+}
+
+impl std::fmt::Debug for Scheduler {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Scheduler").field("timers", &self.handle.shared.state.lock().wheel.len()).finish()
+    }
+}
+
+/// Who is told when a timer is due. Called without any lock held.
+pub(crate) trait Timed: Send + Sync {
+    /// `timer` is what was given with the timer. A timer that was cancelled at the last moment may still come.
+    fn due(self: Arc<Self>, timer: u64, now: Tick);
+}
+
+/// One timer: whom to tell and what.
+pub(crate) struct Timer {
+    pub(crate) owner: Weak<dyn Timed>,
+    pub(crate) timer: u64,
+}
+
+struct Handle {
+    shared: Arc<Shared>,
+    events: Events,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    condvar: Condvar,
+    clock: Clock,
+}
+
+struct State {
+    wheel: Wheel<Timer>,
+    /// While the thread sleeps: when it will wake by itself.
+    asleep_until: Option<Tick>,
+    stopping: bool,
+    running: bool,
+}
+
+static GLOBAL: Mutex<Option<Scheduler>> = Mutex::new(None);
+
+impl Scheduler {
+    /// Starts a scheduler of one's own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Spawn`] if the system refuses its thread, [`Error::Forked`] in a forked child.
+    pub fn new() -> Result<Scheduler, Error> {
+        Scheduler::with_stack_size(None)
+    }
+
+    /// Starts a scheduler whose thread has a stack of this many bytes. [`new`](Scheduler::new) uses the standard library's
+    /// default of 2 MiB, of which a few kB are needed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Spawn`] if the system refuses such a thread, [`Error::Forked`] in a forked child.
+    pub fn with_stack(bytes: usize) -> Result<Scheduler, Error> {
+        Scheduler::with_stack_size(Some(bytes))
+    }
+
+    /// The scheduler of the process, started by its first user.
+    pub(crate) fn global() -> Result<Scheduler, Error> {
+        let mut global = GLOBAL.lock();
+        if let Some(scheduler) = &*global {
+            return Ok(scheduler.clone());
+        }
+        let scheduler = Scheduler::new()?;
+        *global = Some(scheduler.clone());
+        Ok(scheduler)
+    }
+
+    fn with_stack_size(stack_size: Option<usize>) -> Result<Scheduler, Error> {
+        if os::forked() {
+            return Err(Error::Forked);
+        }
+        os::watch_forks();
+        let scheduler = Scheduler::without_thread(Clock::System);
+        let shared = Arc::clone(&scheduler.handle.shared);
+        shared.state.lock().running = true;
+        let body = move || shared.serve();
+        crate::sync::spawn("valve-scheduler", stack_size, body).map_err(|error| {
+            scheduler.handle.shared.state.lock().running = false;
+            Error::Spawn(Arc::new(error))
+        })?;
+        log::debug!("valve-scheduler started");
+        Ok(scheduler)
+    }
+
+    /// A scheduler whose timers come due only when a test turns the clock.
+    pub(crate) fn without_thread(clock: Clock) -> Scheduler {
+        let state = State { wheel: Wheel::new(clock.now()), asleep_until: None, stopping: false, running: false };
+        let events = Events::new(clock.clone());
+        let shared = Shared { state: Mutex::new(state), condvar: Condvar::new(), clock };
+        Scheduler { handle: Arc::new(Handle { shared: Arc::new(shared), events }) }
+    }
+
+    /// Stops the thread and waits for it to end, at most `timeout`. Waiting calls of valves on this scheduler keep their
+    /// place but no longer notice deadlines or rates: close those valves first.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`] if the thread has not ended by then; [`Error::WouldDeadlock`] if called on that thread.
+    pub fn shutdown(&self, timeout: Duration) -> Result<(), Error> {
+        if os::forked() {
+            return Err(Error::Forked);
+        }
+        let shared = &self.handle.shared;
+        if std::thread::current().name() == Some("valve-scheduler") {
+            return Err(Error::WouldDeadlock);
+        }
+        let begin = shared.clock.now();
+        let deadline = begin.saturating_add(clock::ticks_up(timeout));
+        let mut state = shared.state.lock();
+        state.stopping = true;
+        shared.condvar.notify_all();
+        while state.running {
+            let now = shared.clock.now();
+            if now >= deadline {
+                return Err(Error::Timeout {
+                    waited: clock::duration(now - begin),
+                    retry_after: None,
+                    blocked_by: crate::error::Blocked::Queue,
+                });
+            }
+            shared.condvar.wait_for(&mut state, clock::duration(deadline - now));
+        }
+        Ok(())
+    }
+
+    /// Where the owners' handlers run.
+    pub(crate) fn events(&self) -> &Events {
+        &self.handle.events
+    }
+
+    /// Sets a timer. `order` decides between timers that are due at the same tick.
+    pub(crate) fn set(&self, when: Tick, order: u64, timer: Timer) -> TimerKey {
+        let shared = &self.handle.shared;
+        let mut state = shared.state.lock();
+        let key = state.wheel.insert(when, order, timer);
+        let wakes = state.asleep_until.is_some_and(|until| when < until);
+        if wakes {
+            state.asleep_until = None;
+        }
+        drop(state);
+        if wakes {
+            shared.condvar.notify_all();
+        }
+        key
+    }
+
+    /// Takes a timer back; it may be on its way already.
+    pub(crate) fn cancel(&self, key: TimerKey) {
+        let timer = self.handle.shared.state.lock().wheel.cancel(key);
+        drop(timer);
+    }
+
+    /// For a clock that is turned by hand: takes all timers of the earliest tick that is due by `until`.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn take_due(&self, until: Tick) -> Option<(Tick, Vec<Timer>)> {
+        let mut due = Vec::new();
+        let tick = self.handle.shared.state.lock().wheel.expire_first(until, &mut due)?;
+        Some((tick, due.into_iter().map(|expired| expired.value).collect()))
+    }
+
+    /// The earliest tick at which a timer may be due.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn next_due(&self) -> Option<Tick> {
+        self.handle.shared.state.lock().wheel.next_expiry()
+    }
+
+    /// How many timers are set.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn timers(&self) -> usize {
+        self.handle.shared.state.lock().wheel.len()
+    }
+}
+
+impl Shared {
+    /// The thread: tells owners of what is due, then sleeps until the next timer or until somebody sets an earlier one.
+    fn serve(&self) {
+        let mut due: Vec<Expired<Timer>> = Vec::new();
+        let mut state = self.state.lock();
+        while !state.stopping {
+            let now = self.clock.now();
+            while state.wheel.expire_first(now, &mut due).is_some() {}
+            if !due.is_empty() {
+                drop(state);
+                for expired in due.drain(..) {
+                    if let Some(owner) = expired.value.owner.upgrade() {
+                        owner.due(expired.value.timer, now);
+                    }
+                }
+                self.clock.refine();
+                state = self.state.lock();
+                continue;
+            }
+            let next = state.wheel.next_expiry();
+            state.asleep_until = Some(next.unwrap_or(Tick::MAX));
+            match next {
+                None => self.condvar.wait(&mut state),
+                Some(next) => self.sleep_until(&mut state, now, next),
+            }
+            state.asleep_until = None;
+        }
+        state.running = false;
+        drop(state);
+        self.condvar.notify_all();
+        log::debug!("valve-scheduler stopped");
+    }
+
+    #[cfg(not(shuttle))]
+    fn sleep_until(&self, state: &mut crate::sync::MutexGuard<'_, State>, now: Tick, next: Tick) {
+        self.condvar.wait_for(state, clock::duration(next - now));
+    }
+
+    /// The model checker's time passes when this thread would sleep.
+    #[cfg(shuttle)]
+    fn sleep_until(&self, _state: &mut crate::sync::MutexGuard<'_, State>, _now: Tick, next: Tick) {
+        clock::jump_to(next);
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if os::forked() {
+            return;
+        }
+        self.shared.state.lock().stopping = true;
+        self.shared.condvar.notify_all();
+    }
+}

@@ -1,0 +1,325 @@
+//! What callers hold: [`Valve`], and through it jobs, permits and figures.
+
+mod call;
+mod cancel;
+mod core;
+mod job;
+mod permit;
+mod settings;
+mod stats;
+mod turn;
+
+use self::core::{Core, Grant, SLOW};
+use crate::error::{Error, Executed, StoreError, StoreErrorKind};
+use crate::event::Event;
+use crate::os;
+use crate::scheduler::Why;
+use crate::store::{Deadline, Quick};
+use crate::sync::Ordering;
+use call::Call;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use cancel::CancelToken;
+pub use job::Job;
+pub use permit::{Abort, OwnedPermit, Permit, Running};
+pub use settings::{OnStoreError, ValveBuilder};
+pub use stats::Stats;
+
+/// Gates jobs: each starts when every rate rule, every concurrency limit and no pause lets it, in the order of priority
+/// and then of the calls.
+///
+/// A waiting call parks its thread. Clones are the same valve, cheap, and may be used from any thread; the valve lives as
+/// long as one of them, a permit or a waiting call does. The [guarantees](crate::guarantees) say what holds exactly.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use valve::{Error, Rule, Valve};
+///
+/// let valve = Valve::builder("github")
+///     .rule(Rule::gcra(10, Duration::from_secs(1)).burst(5))
+///     .rule(Rule::fixed_window(5_000, Duration::from_secs(3600)).named("hourly"))
+///     .concurrency(8)
+///     .build()?;
+///
+/// assert_eq!(valve.run(|| "a page")?, "a page");
+///
+/// let permits: Vec<_> = (0..4).map(|_| valve.try_acquire()).collect::<Result<_, _>>()?;
+/// assert!(matches!(valve.try_acquire(), Err(Error::WouldWait { .. }))); // the burst of 5 is spent
+/// # drop(permits);
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Valve {
+    core: Arc<Core>,
+}
+
+impl Valve {
+    /// Begins a valve. Valves of one id share their counts wherever they share a store. The id is any text of 1 to 10,240
+    /// bytes.
+    pub fn builder(id: impl Into<String>) -> ValveBuilder {
+        ValveBuilder::new(id.into())
+    }
+
+    /// The id it was built with.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.core.id
+    }
+
+    /// Waits until a job of cost 1 may start, runs `work` on this thread, and gives what it returned. A panic in it gives
+    /// the slot back and goes on to the caller.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`], [`Error::QueueFull`], [`Error::StoreUnavailable`] or [`Error::Forked`]; `work` has not run then.
+    pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T, Error> {
+        let permit = self.acquire()?;
+        let value = work();
+        permit.finish()?;
+        Ok(value)
+    }
+
+    /// Like [`run`](Valve::run) for work that can fail: one error type holds both.
+    ///
+    /// # Errors
+    ///
+    /// The work's own, or those of [`run`](Valve::run).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use valve::Valve;
+    ///
+    /// fn parse(valve: &Valve, text: &str) -> Result<u32, Box<dyn std::error::Error>> {
+    ///     valve.try_run(|| Ok(text.parse::<u32>()?))
+    /// }
+    ///
+    /// let valve = Valve::builder("parser").concurrency(2).build()?;
+    /// assert_eq!(parse(&valve, "42")?, 42);
+    /// assert!(parse(&valve, "forty-two").is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn try_run<T, E: From<Error>>(&self, work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        self.run(work)?
+    }
+
+    /// Waits until a job of cost 1 may start; the permit stands for it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run`](Valve::run).
+    #[inline]
+    pub fn acquire(&self) -> Result<Permit<'_>, Error> {
+        if !os::forked() {
+            if let Quick::Granted(at) = self.core.quick(1) {
+                return Ok(Permit::new(&self.core, Grant { at }));
+            }
+        }
+        self.core.admit(&Call::PLAIN).map(|grant| Permit::new(&self.core, grant))
+    }
+
+    /// Like [`acquire`](Valve::acquire), with a permit that keeps the valve alive.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run`](Valve::run).
+    pub fn acquire_owned(&self) -> Result<OwnedPermit, Error> {
+        self.admit_owned(&Call::PLAIN)
+    }
+
+    /// Gives a permit if a job of cost 1 can start now and nobody comes first; never waits for other jobs. On a store
+    /// that can block it may take one call to the store.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WouldWait`] if it cannot, saying why and for how long; else those of [`run`](Valve::run).
+    #[inline]
+    pub fn try_acquire(&self) -> Result<Permit<'_>, Error> {
+        if !os::forked() {
+            match self.core.quick(1) {
+                Quick::Granted(at) => return Ok(Permit::new(&self.core, Grant { at })),
+                Quick::Refused(wait) => return Err(self.core.refused_by_rate(wait)),
+                Quick::Unable => {}
+            }
+        }
+        self.core.admit(&Call::INSTANT).map(|grant| Permit::new(&self.core, grant))
+    }
+
+    /// Begins a call with options.
+    pub fn job(&self) -> Job<'_> {
+        Job::new(self)
+    }
+
+    /// Lets no job of this id start for `length` from now, in any process that shares the store. A pause only makes a
+    /// longer one of what is there; it is cut to [`max_pause`](ValveBuilder::max_pause). Jobs admitted before go on.
+    ///
+    /// Returns once the store has recorded it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::StoreUnavailable`] if it may not be recorded; [`Error::Forked`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use valve::{Blocked, Error, Valve};
+    ///
+    /// let valve = Valve::builder("api").build()?;
+    /// valve.pause(Duration::from_secs(60))?;
+    /// assert!(matches!(valve.try_acquire(), Err(Error::WouldWait { blocked_by: Blocked::Paused, .. })));
+    /// valve.resume()?;
+    /// assert!(valve.try_acquire().is_ok());
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn pause(&self, length: Duration) -> Result<(), Error> {
+        if os::forked() {
+            return Err(Error::Forked);
+        }
+        if length.is_zero() {
+            return Ok(());
+        }
+        self.core.pause(length)
+    }
+
+    /// Ends the pause of this id, whoever made it and however long it is. Waiters may start at once.
+    ///
+    /// Returns once the store has recorded it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::StoreUnavailable`] if it may not be recorded; [`Error::Forked`].
+    pub fn resume(&self) -> Result<(), Error> {
+        if os::forked() {
+            return Err(Error::Forked);
+        }
+        self.core.resume()
+    }
+
+    /// What goes on in this valve.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.core.stats()
+    }
+
+    /// Ends every waiting call with [`Error::Closed`], and every later one. Jobs that run go on.
+    pub fn close(&self) {
+        if !os::forked() {
+            self.core.close();
+        }
+    }
+
+    /// Takes no new calls, lets those that wait and run finish, and closes. Closed it is whatever the result.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`] if some had not finished after `timeout`; those still waiting have ended with [`Error::Closed`].
+    /// [`Error::Forked`]. Called inside a job of this valve, it waits for that job, so until `timeout`.
+    pub fn drain(&self, timeout: Duration) -> Result<(), Error> {
+        if os::forked() {
+            return Err(Error::Forked);
+        }
+        self.core.drain(timeout)
+    }
+
+    #[inline]
+    fn admit(&self, call: &Call<'_>) -> Result<Permit<'_>, Error> {
+        self.core.start(call).map(|grant| Permit::new(&self.core, grant))
+    }
+
+    fn admit_owned(&self, call: &Call<'_>) -> Result<OwnedPermit, Error> {
+        self.core.start(call).map(|grant| OwnedPermit::new(Arc::clone(&self.core), grant))
+    }
+}
+
+impl std::fmt::Debug for Valve {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Valve").field("id", &self.core.id).finish_non_exhaustive()
+    }
+}
+
+impl Core {
+    /// The quick way, then the thorough one.
+    fn start(&self, call: &Call<'_>) -> Result<Grant, Error> {
+        if !os::forked() && call.is_quick() {
+            if let Quick::Granted(at) = self.quick(call.cost) {
+                return Ok(Grant { at });
+            }
+        }
+        if call.max_wait.is_some_and(|wait| wait.is_zero()) && !call.instant {
+            return self.admit(&Call { instant: true, ..*call }).map_err(|error| match error {
+                Error::WouldWait { retry_after, blocked_by } => {
+                    Error::Timeout { waited: Duration::ZERO, retry_after, blocked_by }
+                }
+                other => other,
+            });
+        }
+        self.admit(call)
+    }
+
+    #[cold]
+    fn refused_by_rate(&self, wait: u64) -> Error {
+        self.state.lock().totals.refused += 1;
+        self.would_wait(Why::Rate(0), Some(wait), 0)
+    }
+
+    fn pause(&self, length: Duration) -> Result<(), Error> {
+        let sent = self.clock.now();
+        let left = self.write(|deadline| self.counts.pause(length.min(self.pause_max), deadline));
+        let left = left.inspect_err(|error| self.tell(Event::PauseFailed { error: error.clone() }));
+        let left = left.map_err(Error::StoreUnavailable)?;
+        let mut state = self.state.lock();
+        self.word.fetch_or(SLOW, Ordering::AcqRel);
+        state.queue.hold(Why::Paused, sent + crate::clock::ticks_up(left));
+        self.drive(state);
+        self.tell(Event::Paused { left });
+        Ok(())
+    }
+
+    fn resume(&self) -> Result<(), Error> {
+        self.write(|deadline| self.counts.resume(deadline)).map_err(Error::StoreUnavailable)?;
+        let mut state = self.state.lock();
+        self.word.fetch_or(SLOW, Ordering::AcqRel);
+        state.queue.forget();
+        self.drive(state);
+        self.tell(Event::Resumed);
+        Ok(())
+    }
+
+    /// A call to the store that the caller waits for.
+    fn write<T>(&self, call: impl FnOnce(Deadline) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let deadline = match &self.remote {
+            None => Deadline::never(),
+            Some(remote) => Deadline::after(&self.clock, remote.timeout()),
+        };
+        catch_unwind(AssertUnwindSafe(|| call(deadline))).unwrap_or_else(|_| {
+            let what = "the store panicked while it was asked";
+            Err(StoreError::new(StoreErrorKind::Panicked, Executed::Unknown, what))
+        })
+    }
+
+    fn stats(&self) -> Stats {
+        let now = self.clock.now();
+        let store_down = self.remote.as_ref().and_then(crate::store::Remote::down);
+        let state = self.state.lock();
+        let free = self.free(&state);
+        // Read in this order, a job that starts in between counts as started and not the other way round.
+        let running = self.busy() - state.reserved;
+        let started = self.started.load(Ordering::Acquire);
+        Stats {
+            queued: state.queue.len(),
+            running: running.min(started),
+            started,
+            timed_out: state.totals.timed_out,
+            cancelled: state.totals.cancelled,
+            refused: state.totals.refused,
+            paused_for: state.queue.paused_until(now).map(|until| crate::clock::duration(until - now)),
+            blocked_by: state.queue.head_blocked(now, free).map(|(why, _)| self.blocked(why)),
+            store_down,
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! Asking the store: the turn is taken under the lock, the store is asked without it, the answer is settled under it.
+
+use super::call::Call;
+use super::core::{Core, Grant, Phase, Scratch, State, Waiting, Wakes};
+use super::settings::OnStoreError;
+use crate::clock::Tick;
+use crate::error::{Error, Executed, StoreError, StoreErrorKind};
+use crate::event::Event;
+use crate::planted::fault;
+use crate::scheduler::{Asked, Hint, Next, Outcome, Why};
+use crate::store::{Answer, Ask, Deadline, Errand, Gate, Refusal};
+use crate::sync::{MutexGuard, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Weak;
+use std::time::Duration;
+
+/// The most jobs offered to the store in one ask.
+const BATCH: usize = 64;
+/// How often one thread asks for others before the scheduler goes on in its place: its own work waits meanwhile.
+const ROUNDS: usize = 32;
+/// A store that failed is asked again no sooner than this.
+const AFTER_FAILURE: Tick = 1_000;
+/// So is one that never blocks and has no breaker: it fails for a reason of its own, which takes longer to go away.
+const AFTER_LOCAL_FAILURE: Tick = 50_000;
+
+/// What came of an ask.
+enum Reply {
+    Answer(Answer),
+    Failed(StoreError),
+    /// It was not sent: the store is down, and may be tried at this tick.
+    Down(Tick, StoreError),
+}
+
+/// What an answer means for those asked for, in order.
+struct Verdict {
+    granted: usize,
+    at: u64,
+    /// What the next one was told.
+    refused: Option<Hint>,
+    /// All those not granted fail with this.
+    failed: Option<StoreError>,
+}
+
+impl Core {
+    /// Whether the calling thread may ask for itself. On a store that can block only a call that the time limit of one ask
+    /// does not hold beyond its own deadline, and that nobody can cancel meanwhile.
+    pub(super) fn may_ask_directly(&self, call: &Call<'_>, deadline: Option<Tick>, now: Tick) -> bool {
+        let Some(remote) = &self.remote else { return true };
+        let far = deadline.is_none_or(|deadline| deadline - now > crate::clock::ticks_up(remote.timeout()));
+        call.instant || (call.token.is_none() && far)
+    }
+
+    /// Asks for a call that has not joined, if nobody waits and nobody asks. `None`: it has to join.
+    pub(super) fn ask_directly<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        call: &Call<'_>,
+        now: Tick,
+    ) -> (MutexGuard<'a, State>, Option<Result<Grant, Error>>) {
+        if self.free(&state) == 0 {
+            return (state, None);
+        }
+        let Some(asked) = state.queue.next_direct(call.cost, now) else { return (state, None) };
+        self.reserve(&mut state, 1);
+        drop(state);
+        let (reply, sent) = self.ask(&[call.cost], !call.instant);
+        let mut wakes = Wakes::default();
+        let mut state = self.state.lock();
+        let now = self.clock.now();
+        let verdict = self.conclude(&mut state, asked, reply, &[call.cost], sent, now, &mut wakes);
+        self.unreserve(&mut state, 1, verdict.granted);
+        let result = if verdict.granted == 1 {
+            Some(Ok(Grant { at: verdict.at }))
+        } else if let Some(error) = verdict.failed {
+            Some(Err(Error::StoreUnavailable(error)))
+        } else if call.instant {
+            state.totals.refused += 1;
+            let (why, at) = verdict.refused.map_or((Why::Queue, None), |hint| (hint.why, Some(hint.not_before)));
+            Some(Err(self.would_wait(why, at, now)))
+        } else if state.phase != Phase::Open {
+            Some(Err(Error::Closed))
+        } else {
+            None
+        };
+        if !wakes.0.is_empty() {
+            drop(state);
+            wakes.wake();
+            state = self.state.lock();
+        }
+        (state, result)
+    }
+
+    /// Lets those in front ask for as long as they may. To be called at the end of every hold of the lock that may have
+    /// changed what the head may do.
+    pub(super) fn drive<'a>(&'a self, state: MutexGuard<'a, State>) {
+        self.drive_for(state, if self.remote.is_some() { 0 } else { ROUNDS });
+    }
+
+    /// A store worker's call: one ask, so that the valves of a store take turns.
+    pub(super) fn run_errand(&self) {
+        let mut state = self.state.lock();
+        state.errand = false;
+        self.drive_for(state, 1);
+    }
+
+    fn drive_for<'a>(&'a self, mut state: MutexGuard<'a, State>, mut asks: usize) {
+        let mut wakes = Wakes::default();
+        let mut scratch = std::mem::take(&mut state.scratch);
+        let mut needs_worker = false;
+        loop {
+            let now = self.clock.now();
+            let (free, most) = (self.free(&state), if self.remote.is_some() { BATCH } else { state.batch });
+            let (next, asked) = state.queue.next(now, free, most, &mut scratch.places, &mut scratch.refused);
+            self.refuse(&mut state, &mut scratch, now, &mut wakes);
+            match next {
+                Next::Sleep(until) => self.arm(&mut state, Some(until)),
+                Next::Rest => self.arm(&mut state, None),
+                Next::Ask if asks == 0 => {
+                    state.queue.give_back();
+                    if self.remote.is_some() {
+                        needs_worker = !std::mem::replace(&mut state.errand, true);
+                    } else {
+                        self.arm(&mut state, Some(now));
+                    }
+                }
+                Next::Ask => {
+                    asks -= 1;
+                    state = self.ask_for_waiters(state, asked, &mut scratch, &mut wakes);
+                    continue;
+                }
+            }
+            break;
+        }
+        state.scratch = scratch;
+        self.settle_down(&mut state, &mut wakes);
+        drop(state);
+        wakes.wake();
+        if needs_worker {
+            self.send_for_worker();
+        }
+    }
+
+    fn ask_for_waiters<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        asked: Asked,
+        scratch: &mut Scratch,
+        wakes: &mut Wakes,
+    ) -> MutexGuard<'a, State> {
+        let places = &scratch.places;
+        scratch.costs.clear();
+        scratch.costs.extend(places.iter().map(|&place| state.queue.get_mut(place).map_or(1, |waiter| waiter.cost)));
+        self.reserve(&mut state, places.len() as u64);
+        drop(state);
+        wakes.wake();
+        let (reply, sent) = self.ask(&scratch.costs, true);
+        let mut state = self.state.lock();
+        let now = self.clock.now();
+        let verdict = self.conclude(&mut state, asked, reply, &scratch.costs, sent, now, wakes);
+        state.batch = if verdict.granted == places.len() { (places.len() * 2).min(BATCH) } else { 1 };
+        let mut started = 0;
+        for (index, &place) in places.iter().enumerate() {
+            if index >= verdict.granted && verdict.failed.is_none() {
+                break;
+            }
+            // Whoever was cancelled meanwhile is gone: its cost stays spent, its slot goes back.
+            let Some(waiter) = state.queue.remove(place) else { continue };
+            if index < verdict.granted {
+                started += usize::from(self.grant(waiter.what, waiter.timer, verdict.at, wakes));
+            } else if let Some(error) = &verdict.failed {
+                self.fail(waiter, Error::StoreUnavailable(error.clone()), wakes);
+            }
+        }
+        let kept = if fault("V33") { verdict.granted } else { started };
+        self.unreserve(&mut state, places.len() as u64, kept);
+        state
+    }
+
+    fn grant(&self, ticket: Waiting, timer: Option<crate::scheduler::TimerKey>, at: u64, wakes: &mut Wakes) -> bool {
+        if let Some(timer) = timer {
+            self.scheduler.cancel(timer);
+        }
+        let won = ticket.settle(Outcome::Granted(Grant { at }));
+        if won {
+            wakes.0.push(ticket);
+        }
+        won
+    }
+
+    /// Takes slots before the ask, so that nobody else counts on them.
+    fn reserve(&self, state: &mut State, slots: u64) {
+        self.word.fetch_add(slots, Ordering::AcqRel);
+        state.reserved += slots;
+    }
+
+    /// Gives back the slots of those who do not start.
+    fn unreserve(&self, state: &mut State, slots: u64, started: usize) {
+        state.reserved -= slots;
+        self.started.fetch_add(started as u64, Ordering::Relaxed);
+        self.word.fetch_sub(slots - started as u64, Ordering::AcqRel);
+    }
+
+    /// Makes the call, without any lock. The second value is when it was made.
+    fn ask(&self, costs: &[u32], waits: bool) -> (Reply, Tick) {
+        let sent = self.clock.now();
+        let mut ask = Ask::new(&self.rules, costs);
+        ask.waits = waits;
+        if let Some(remote) = &self.remote {
+            if let Gate::Down(until) = remote.gate(sent) {
+                let error = remote.down().unwrap_or_else(|| unexplained("the store is down"));
+                return (Reply::Down(until, error), sent);
+            }
+            ask.deadline = Deadline::after(&self.clock, remote.timeout());
+        }
+        let mut answer = Answer::default();
+        let result = catch_unwind(AssertUnwindSafe(|| self.counts.admit(&ask, &mut answer)))
+            .unwrap_or_else(|_| Err(panicked()))
+            .and_then(|()| self.check(&answer, costs.len()));
+        if let Some(remote) = &self.remote {
+            remote.report(result.as_ref().map(|()| ()), self.clock.now());
+        }
+        match result {
+            Ok(()) => (Reply::Answer(answer), sent),
+            Err(error) => (Reply::Failed(error), sent),
+        }
+    }
+
+    /// A store's answer must make sense before it is believed.
+    fn check(&self, answer: &Answer, asked: usize) -> Result<(), StoreError> {
+        let rule_exists = |refusal: &Refusal| refusal.rate.is_none_or(|(rule, _)| rule < self.rules.len());
+        let sound = answer.granted <= asked
+            && (answer.granted == asked || answer.refusal.is_some())
+            && answer.refusal.as_ref().is_none_or(rule_exists);
+        if sound { Ok(()) } else { Err(unexplained("the store's answer does not fit what was asked")) }
+    }
+
+    /// Takes a reply under the lock: ends the turn, keeps the hint, and says what it means for those asked for.
+    #[expect(clippy::too_many_arguments, reason = "an ask is what it is: who, what, when, and the answer")]
+    fn conclude(
+        &self,
+        state: &mut State,
+        asked: Asked,
+        reply: Reply,
+        costs: &[u32],
+        sent: Tick,
+        now: Tick,
+        wakes: &mut Wakes,
+    ) -> Verdict {
+        let verdict = match reply {
+            Reply::Answer(answer) => {
+                let cost = costs.get(answer.granted).copied();
+                let hint = cost.zip(answer.refusal).map(|(cost, refusal)| self.hint(cost, &refusal, sent, now));
+                Verdict { granted: answer.granted, at: answer.at, refused: hint, failed: None }
+            }
+            Reply::Failed(error) => {
+                let pause = if self.remote.is_some() { AFTER_FAILURE } else { AFTER_LOCAL_FAILURE };
+                self.without_store(error, now + pause, costs.len())
+            }
+            Reply::Down(until, error) => self.without_store(error, until, costs.len()),
+        };
+        let mut scratch = Scratch::default();
+        state.queue.answered(asked, verdict.refused, &mut scratch.refused);
+        state.totals.timed_out += scratch.refused.len() as u64;
+        self.refuse(state, &mut scratch, now, wakes);
+        verdict
+    }
+
+    fn hint(&self, cost: u32, refusal: &Refusal, sent: Tick, now: Tick) -> Hint {
+        // A remote store's hint is as of some instant since the ask was sent; one that never blocks answers as of now.
+        let from = if self.remote.is_some() { sent } else { now };
+        let at = |wait: Duration| from + crate::clock::ticks_up(wait);
+        let rate = refusal.rate.map(|(rule, wait)| (rule, at(wait)));
+        let pause = refusal.pause.map(at);
+        let (why, not_before) = match (rate, pause) {
+            (Some((rule, rate)), pause) if pause.is_none_or(|pause| rate >= pause) => (Why::Rate(rule), rate),
+            (_, Some(pause)) => (Why::Paused, pause),
+            _ => (Why::Slots, now + RECHECK),
+        };
+        Hint { cost, not_before: not_before.max(now), why, rate }
+    }
+
+    fn without_store(&self, error: StoreError, until: Tick, asked: usize) -> Verdict {
+        let (granted, failed) = match self.on_store_error {
+            OnStoreError::Wait => (0, None),
+            OnStoreError::Fail => (0, Some(error)),
+            OnStoreError::Open => (asked, None),
+        };
+        let hint = Hint { cost: 0, not_before: until, why: Why::Store, rate: None };
+        let refused = matches!(self.on_store_error, OnStoreError::Wait).then_some(hint);
+        Verdict { granted, at: self.clock.wall(), refused, failed }
+    }
+
+    /// Settles those refused for good.
+    fn refuse(&self, state: &mut State, scratch: &mut Scratch, now: Tick, wakes: &mut Wakes) {
+        for refused in scratch.refused.drain(..) {
+            let waiter = refused.waiter;
+            let error = if waiter.instant {
+                state.totals.refused += 1;
+                self.would_wait(refused.why, refused.retry_at, now)
+            } else {
+                self.timeout(waiter.since, refused.why, refused.retry_at, now)
+            };
+            self.fail(waiter, error, wakes);
+        }
+    }
+
+    fn send_for_worker(&self) {
+        let Some(remote) = &self.remote else { return };
+        let errand: Weak<dyn Errand> = self.me.clone();
+        if let Err(error) = remote.submit(&self.clock, errand) {
+            log::warn!("valve {:?} cannot ask its store: {error}", self.id);
+            let mut state = self.state.lock();
+            state.errand = false;
+            state.queue.hold(Why::Store, self.clock.now() + AFTER_LOCAL_FAILURE);
+            self.drive(state);
+        }
+    }
+
+    /// The store turned bad, or good again.
+    pub(super) fn turned(&self, down: Option<StoreError>) {
+        let mut wakes = Wakes::default();
+        let mut state = self.state.lock();
+        match &down {
+            Some(error) if self.on_store_error == OnStoreError::Fail => {
+                while let Some(waiter) = state.queue.pop() {
+                    self.fail(waiter, Error::StoreUnavailable(error.clone()), &mut wakes);
+                }
+            }
+            Some(_) => {}
+            None => state.queue.store_back(),
+        }
+        self.drive(state);
+        wakes.wake();
+        match down {
+            Some(error) => {
+                log::warn!("valve {:?}: the store is unavailable: {error}", self.id);
+                self.tell(Event::StoreError { error });
+            }
+            None => {
+                log::info!("valve {:?}: the store answers again", self.id);
+                self.tell(Event::StoreBack);
+            }
+        }
+    }
+}
+
+/// How soon a waiter for a fleet-wide slot asks again if no notice comes.
+const RECHECK: Tick = 50_000;
+
+fn panicked() -> StoreError {
+    StoreError::new(StoreErrorKind::Panicked, Executed::Unknown, "the store panicked while it was asked")
+}
+
+fn unexplained(what: &str) -> StoreError {
+    StoreError::new(StoreErrorKind::Protocol, Executed::Unknown, what)
+}

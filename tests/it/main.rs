@@ -1,0 +1,11 @@
+//! The integration tests: what a caller sees, the lists of cases, and the shape of the repository.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a test that panics has failed, which is what is meant; its figures are small"
+)]
+
+mod cases;
+mod repository;
+mod tidy;
