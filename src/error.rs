@@ -203,6 +203,12 @@ impl StoreError {
         StoreError { kind, executed, message: message.into().into(), source: None }
     }
 
+    /// The store panicked: what it had done by then nobody can tell.
+    pub(crate) fn panicked() -> StoreError {
+        let message = "the store panicked while it was asked; its author should see the panic's message";
+        StoreError::new(StoreErrorKind::Panicked, Executed::Unknown, message)
+    }
+
     /// Adds what caused it.
     #[must_use]
     pub fn with_source(self, source: impl std::error::Error + Send + Sync + 'static) -> StoreError {

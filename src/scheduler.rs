@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::event::Events;
 use crate::os;
 use crate::sync::{Condvar, Mutex};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use wheel::{Expired, Wheel};
@@ -50,7 +51,7 @@ pub struct Scheduler {
 
 impl std::fmt::Debug for Scheduler {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Scheduler").field("timers", &self.handle.shared.state.lock().wheel.len()).finish()
+        out.debug_struct("Scheduler").finish_non_exhaustive()
     }
 }
 
@@ -58,6 +59,8 @@ impl std::fmt::Debug for Scheduler {
 pub(crate) trait Timed: Send + Sync {
     /// `timer` is what was given with the timer. A timer that was cancelled at the last moment may still come.
     fn due(self: Arc<Self>, timer: u64, now: Tick);
+    /// The scheduler stops: no timer comes any more, and none can be set.
+    fn stopped(self: Arc<Self>);
 }
 
 /// One timer: whom to tell and what.
@@ -81,9 +84,15 @@ struct State {
     wheel: Wheel<Timer>,
     /// While the thread sleeps: when it will wake by itself.
     asleep_until: Option<Tick>,
+    /// No timer is taken or served any more.
     stopping: bool,
+    thread: Option<std::thread::ThreadId>,
     running: bool,
 }
+
+/// A timer was refused: the scheduler has stopped.
+#[derive(Debug)]
+pub(crate) struct Stopped;
 
 static GLOBAL: Mutex<Option<Scheduler>> = Mutex::new(None);
 
@@ -137,14 +146,16 @@ impl Scheduler {
 
     /// A scheduler whose timers come due only when a test turns the clock.
     pub(crate) fn without_thread(clock: Clock) -> Scheduler {
-        let state = State { wheel: Wheel::new(clock.now()), asleep_until: None, stopping: false, running: false };
+        let wheel = Wheel::new(clock.now());
+        let state = State { wheel, asleep_until: None, stopping: false, thread: None, running: false };
         let events = Events::new(clock.clone());
         let shared = Shared { state: Mutex::new(state), condvar: Condvar::new(), clock };
         Scheduler { handle: Arc::new(Handle { shared: Arc::new(shared), events }) }
     }
 
-    /// Stops the thread and waits for it to end, at most `timeout`. Waiting calls of valves on this scheduler keep their
-    /// place but no longer notice deadlines or rates: close those valves first.
+    /// Stops the thread and waits for it to end, at most `timeout`. Its valves can do nothing that takes time any more:
+    /// a call that would have to wait for a rule, a pause or a deadline ends with [`Error::Closed`], and so does every call
+    /// that waits with it.
     ///
     /// # Errors
     ///
@@ -154,12 +165,12 @@ impl Scheduler {
             return Err(Error::Forked);
         }
         let shared = &self.handle.shared;
-        if std::thread::current().name() == Some("valve-scheduler") {
-            return Err(Error::WouldDeadlock);
-        }
         let begin = shared.clock.now();
         let deadline = begin.saturating_add(clock::ticks_up(timeout));
         let mut state = shared.state.lock();
+        if state.thread == Some(std::thread::current().id()) {
+            return Err(Error::WouldDeadlock);
+        }
         state.stopping = true;
         shared.condvar.notify_all();
         while state.running {
@@ -182,9 +193,12 @@ impl Scheduler {
     }
 
     /// Sets a timer. `order` decides between timers that are due at the same tick.
-    pub(crate) fn set(&self, when: Tick, order: u64, timer: Timer) -> TimerKey {
+    pub(crate) fn set(&self, when: Tick, order: u64, timer: Timer) -> Result<TimerKey, Stopped> {
         let shared = &self.handle.shared;
         let mut state = shared.state.lock();
+        if state.stopping {
+            return Err(Stopped);
+        }
         let key = state.wheel.insert(when, order, timer);
         let wakes = state.asleep_until.is_some_and(|until| when < until);
         if wakes {
@@ -194,7 +208,7 @@ impl Scheduler {
         if wakes {
             shared.condvar.notify_all();
         }
-        key
+        Ok(key)
     }
 
     /// Takes a timer back; it may be on its way already.
@@ -229,6 +243,7 @@ impl Shared {
     fn serve(&self) {
         let mut due: Vec<Expired<Timer>> = Vec::new();
         let mut state = self.state.lock();
+        state.thread = Some(std::thread::current().id());
         while !state.stopping {
             let now = self.clock.now();
             while state.wheel.expire_first(now, &mut due).is_some() {}
@@ -236,7 +251,7 @@ impl Shared {
                 drop(state);
                 for expired in due.drain(..) {
                     if let Some(owner) = expired.value.owner.upgrade() {
-                        owner.due(expired.value.timer, now);
+                        shielded(|| owner.due(expired.value.timer, now));
                     }
                 }
                 self.clock.refine();
@@ -251,8 +266,12 @@ impl Shared {
             }
             state.asleep_until = None;
         }
-        state.running = false;
+        while state.wheel.expire_first(Tick::MAX, &mut due).is_some() {}
         drop(state);
+        for owner in due.drain(..).filter_map(|expired| expired.value.owner.upgrade()) {
+            shielded(|| owner.stopped());
+        }
+        self.state.lock().running = false;
         self.condvar.notify_all();
         log::debug!("valve-scheduler stopped");
     }
@@ -266,6 +285,13 @@ impl Shared {
     #[cfg(shuttle)]
     fn sleep_until(&self, _state: &mut crate::sync::MutexGuard<'_, State>, _now: Tick, next: Tick) {
         clock::jump_to(next);
+    }
+}
+
+/// One owner's panic, which would be a fault of this crate, must not end the waits of all others.
+fn shielded(tell: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(tell)).is_err() {
+        log::error!("valve-scheduler: a timer's owner panicked; this is a bug in valve");
     }
 }
 

@@ -2,15 +2,18 @@
 
 mod call;
 mod cancel;
+mod closing;
 mod core;
 mod job;
 mod permit;
 mod settings;
 mod stats;
+mod told;
 mod turn;
+mod wait;
 
 use self::core::{Core, Grant, SLOW};
-use crate::error::{Error, Executed, StoreError, StoreErrorKind};
+use crate::error::{Error, StoreError};
 use crate::event::Event;
 use crate::os;
 use crate::scheduler::Why;
@@ -200,7 +203,7 @@ impl Valve {
         self.core.resume()
     }
 
-    /// What goes on in this valve.
+    /// What goes on in this valve. In a forked child all figures are 0.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.core.stats()
@@ -253,6 +256,9 @@ impl Core {
         if call.max_wait.is_some_and(|wait| wait.is_zero()) && !call.instant {
             return self.admit(&Call { instant: true, ..*call }).map_err(|error| match error {
                 Error::WouldWait { retry_after, blocked_by } => {
+                    let mut state = self.state.lock();
+                    state.totals.refused -= 1;
+                    state.totals.timed_out += 1;
                     Error::Timeout { waited: Duration::ZERO, retry_after, blocked_by }
                 }
                 other => other,
@@ -296,15 +302,18 @@ impl Core {
             None => Deadline::never(),
             Some(remote) => Deadline::after(&self.clock, remote.timeout()),
         };
-        catch_unwind(AssertUnwindSafe(|| call(deadline))).unwrap_or_else(|_| {
-            let what = "the store panicked while it was asked";
-            Err(StoreError::new(StoreErrorKind::Panicked, Executed::Unknown, what))
-        })
+        catch_unwind(AssertUnwindSafe(|| call(deadline))).unwrap_or_else(|_| Err(StoreError::panicked()))
     }
 
     fn stats(&self) -> Stats {
+        if os::forked() {
+            return Stats::default();
+        }
         let now = self.clock.now();
-        let store_down = self.remote.as_ref().and_then(crate::store::Remote::down);
+        let store_down = match &self.remote {
+            Some(remote) => remote.down(),
+            None => self.failing.lock().clone(),
+        };
         let state = self.state.lock();
         let free = self.free(&state);
         // Read in this order, a job that starts in between counts as started and not the other way round.

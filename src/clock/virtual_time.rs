@@ -85,10 +85,12 @@ impl VirtualTime {
 
     /// Where the calling thread waits on this clock.
     pub(crate) fn seat(self: &Arc<Self>) -> Seat {
-        let participant = TAKES_PART.with_borrow(|takes_part| match takes_part {
+        // A thread that is ending may have lost its thread-locals already; it waits like any other then.
+        let participant = TAKES_PART.try_with(|takes_part| match &*takes_part.borrow() {
             Some((time, number)) if Arc::ptr_eq(time, self) => Some(*number),
             _ => None,
         });
+        let participant = participant.ok().flatten();
         Seat { time: Arc::clone(self), participant, unparked: AtomicU64::new(0), condvar: Condvar::new() }
     }
 

@@ -82,8 +82,9 @@ impl ManualClock {
         let when = self.time.now() + ticks_up(length);
         let weak = Arc::downgrade(&sleeper);
         let owner: Weak<dyn Timed> = weak;
-        self.scheduler.set(when, SLEEPERS_FIRST, Timer { owner, timer: 0 });
-        sleeper.parker.park();
+        if self.scheduler.set(when, SLEEPERS_FIRST, Timer { owner, timer: 0 }).is_ok() {
+            sleeper.parker.park();
+        }
     }
 
     /// Moves on by `length`, stopping at each instant at which something is due until all that follows from it has
@@ -180,6 +181,10 @@ struct Sleeper {
 
 impl Timed for Sleeper {
     fn due(self: Arc<Self>, _timer: u64, _now: Tick) {
+        self.parker.unpark();
+    }
+
+    fn stopped(self: Arc<Self>) {
         self.parker.unpark();
     }
 }

@@ -3,13 +3,14 @@
 use super::core::{Core, SLOW, State, UNLIMITED};
 use super::Valve;
 use crate::clock::Clock;
-use crate::error::Error;
+use crate::error::{Error, StoreError};
 use crate::event::{Event, Handler, Sink};
 use crate::os;
 use crate::rule::{Rule, RuleSet};
 use crate::scheduler::Scheduler;
 use crate::store::{MemoryStore, Noticed, Store, Wake};
 use crate::sync::{AtomicU64, Mutex};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64 as Counter, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -156,7 +157,8 @@ impl ValveBuilder {
         self.check()?;
         let (clock, scheduler) = self.time()?;
         let store = self.store.unwrap_or_else(|| own_store(&clock));
-        let counts = store.open(&self.id).map_err(Error::StoreUnavailable)?;
+        let opened = catch_unwind(AssertUnwindSafe(|| Ok((store.open(&self.id)?, store.remote()))));
+        let (counts, remote) = opened.unwrap_or_else(|_| Err(StoreError::panicked())).map_err(Error::StoreUnavailable)?;
         if self.handler.is_some() {
             scheduler.events().start()?;
         }
@@ -170,19 +172,22 @@ impl ValveBuilder {
             cost_max: rules.largest_cost().map_or(u32::MAX, |(cost, _)| cost),
             rules,
             counts,
-            remote: store.remote(),
+            remote,
             store,
             clock,
             scheduler,
             sink: self.handler.map(Sink::new),
             on_store_error: self.on_store_error,
+            failing: Mutex::new(None),
             queue_max: self.queue_max.unwrap_or(usize::MAX),
             pause_max: self.pause_max,
             state: Mutex::new(State::new()),
         });
         const { assert!(UNLIMITED < SLOW) };
         let target: Weak<dyn Noticed> = core.me.clone();
-        core.store.watch(Wake::new(Arc::clone(&core.id), target)).map_err(Error::StoreUnavailable)?;
+        let wake = Wake::new(Arc::clone(&core.id), target);
+        let watched = catch_unwind(AssertUnwindSafe(|| core.store.watch(wake)));
+        watched.unwrap_or_else(|_| Err(StoreError::panicked())).map_err(Error::StoreUnavailable)?;
         if let Some(remote) = &core.remote {
             remote.join(core.me.clone());
         }

@@ -4,7 +4,7 @@ use crate::error::{Blocked, StoreError};
 use std::time::Duration;
 
 /// What [`Valve::stats`](crate::Valve::stats) saw: taken at one instant, under one lock.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Stats {
     /// Calls that wait.

@@ -1,7 +1,7 @@
 //! Asking the store: the turn is taken under the lock, the store is asked without it, the answer is settled under it.
 
 use super::call::Call;
-use super::core::{Core, Grant, Phase, Scratch, State, Waiting, Wakes};
+use super::core::{After, Core, Grant, Phase, Scratch, State, Waiting};
 use super::settings::OnStoreError;
 use crate::clock::Tick;
 use crate::error::{Error, Executed, StoreError, StoreErrorKind};
@@ -64,10 +64,10 @@ impl Core {
         self.reserve(&mut state, 1);
         drop(state);
         let (reply, sent) = self.ask(&[call.cost], !call.instant);
-        let mut wakes = Wakes::default();
+        let mut after = After::default();
         let mut state = self.state.lock();
         let now = self.clock.now();
-        let verdict = self.conclude(&mut state, asked, reply, &[call.cost], sent, now, &mut wakes);
+        let verdict = self.conclude(&mut state, asked, reply, &[call.cost], sent, now, &mut after);
         self.unreserve(&mut state, 1, verdict.granted);
         let result = if verdict.granted == 1 {
             Some(Ok(Grant { at: verdict.at }))
@@ -82,9 +82,9 @@ impl Core {
         } else {
             None
         };
-        if !wakes.0.is_empty() {
+        if !after.is_empty() {
             drop(state);
-            wakes.wake();
+            after.act(self);
             state = self.state.lock();
         }
         (state, result)
@@ -104,14 +104,14 @@ impl Core {
     }
 
     fn drive_for<'a>(&'a self, mut state: MutexGuard<'a, State>, mut asks: usize) {
-        let mut wakes = Wakes::default();
+        let mut after = After::default();
         let mut scratch = std::mem::take(&mut state.scratch);
         let mut needs_worker = false;
         loop {
             let now = self.clock.now();
             let (free, most) = (self.free(&state), if self.remote.is_some() { BATCH } else { state.batch });
             let (next, asked) = state.queue.next(now, free, most, &mut scratch.places, &mut scratch.refused);
-            self.refuse(&mut state, &mut scratch, now, &mut wakes);
+            self.refuse(&mut state, &mut scratch, now, &mut after);
             match next {
                 Next::Sleep(until) => self.arm(&mut state, Some(until)),
                 Next::Rest => self.arm(&mut state, None),
@@ -125,16 +125,16 @@ impl Core {
                 }
                 Next::Ask => {
                     asks -= 1;
-                    state = self.ask_for_waiters(state, asked, &mut scratch, &mut wakes);
+                    state = self.ask_for_waiters(state, asked, &mut scratch, &mut after);
                     continue;
                 }
             }
             break;
         }
         state.scratch = scratch;
-        self.settle_down(&mut state, &mut wakes);
+        self.settle_down(&mut state, &mut after);
         drop(state);
-        wakes.wake();
+        after.act(self);
         if needs_worker {
             self.send_for_worker();
         }
@@ -145,18 +145,18 @@ impl Core {
         mut state: MutexGuard<'a, State>,
         asked: Asked,
         scratch: &mut Scratch,
-        wakes: &mut Wakes,
+        after: &mut After,
     ) -> MutexGuard<'a, State> {
         let places = &scratch.places;
         scratch.costs.clear();
         scratch.costs.extend(places.iter().map(|&place| state.queue.get_mut(place).map_or(1, |waiter| waiter.cost)));
         self.reserve(&mut state, places.len() as u64);
         drop(state);
-        wakes.wake();
+        after.act(self);
         let (reply, sent) = self.ask(&scratch.costs, true);
         let mut state = self.state.lock();
         let now = self.clock.now();
-        let verdict = self.conclude(&mut state, asked, reply, &scratch.costs, sent, now, wakes);
+        let verdict = self.conclude(&mut state, asked, reply, &scratch.costs, sent, now, after);
         state.batch = if verdict.granted == places.len() { (places.len() * 2).min(BATCH) } else { 1 };
         let mut started = 0;
         for (index, &place) in places.iter().enumerate() {
@@ -166,9 +166,9 @@ impl Core {
             // Whoever was cancelled meanwhile is gone: its cost stays spent, its slot goes back.
             let Some(waiter) = state.queue.remove(place) else { continue };
             if index < verdict.granted {
-                started += usize::from(self.grant(waiter.what, waiter.timer, verdict.at, wakes));
+                started += usize::from(self.grant(waiter.what, waiter.timer, verdict.at, after));
             } else if let Some(error) = &verdict.failed {
-                self.fail(waiter, Error::StoreUnavailable(error.clone()), wakes);
+                self.fail(waiter, Error::StoreUnavailable(error.clone()), after);
             }
         }
         let kept = if fault("V33") { verdict.granted } else { started };
@@ -176,13 +176,13 @@ impl Core {
         state
     }
 
-    fn grant(&self, ticket: Waiting, timer: Option<crate::scheduler::TimerKey>, at: u64, wakes: &mut Wakes) -> bool {
+    fn grant(&self, ticket: Waiting, timer: Option<crate::scheduler::TimerKey>, at: u64, after: &mut After) -> bool {
         if let Some(timer) = timer {
             self.scheduler.cancel(timer);
         }
         let won = ticket.settle(Outcome::Granted(Grant { at }));
         if won {
-            wakes.0.push(ticket);
+            after.wakes.push(ticket);
         }
         won
     }
@@ -214,15 +214,27 @@ impl Core {
         }
         let mut answer = Answer::default();
         let result = catch_unwind(AssertUnwindSafe(|| self.counts.admit(&ask, &mut answer)))
-            .unwrap_or_else(|_| Err(panicked()))
+            .unwrap_or_else(|_| Err(StoreError::panicked()))
             .and_then(|()| self.check(&answer, costs.len()));
-        if let Some(remote) = &self.remote {
-            remote.report(result.as_ref().map(|()| ()), self.clock.now());
+        match &self.remote {
+            Some(remote) => remote.report(result.as_ref().map(|()| ()), self.clock.now()),
+            None => self.note_local(result.as_ref().err()),
         }
         match result {
             Ok(()) => (Reply::Answer(answer), sent),
             Err(error) => (Reply::Failed(error), sent),
         }
+    }
+
+    /// Says once when a store without a breaker turns bad, and once when it is back.
+    fn note_local(&self, error: Option<&StoreError>) {
+        let mut failing = self.failing.lock();
+        if failing.is_some() == error.is_some() {
+            return;
+        }
+        *failing = error.cloned();
+        drop(failing);
+        self.say(error.cloned());
     }
 
     /// A store's answer must make sense before it is believed.
@@ -244,7 +256,7 @@ impl Core {
         costs: &[u32],
         sent: Tick,
         now: Tick,
-        wakes: &mut Wakes,
+        after: &mut After,
     ) -> Verdict {
         let verdict = match reply {
             Reply::Answer(answer) => {
@@ -259,9 +271,15 @@ impl Core {
             Reply::Down(until, error) => self.without_store(error, until, costs.len()),
         };
         let mut scratch = Scratch::default();
+        if let Some(Hint { why: Why::Paused, not_before, .. }) = verdict.refused {
+            if state.queue.paused_until(now).is_none() {
+                let left = crate::clock::duration(not_before.saturating_sub(now));
+                after.events.push(Event::Paused { left });
+            }
+        }
         state.queue.answered(asked, verdict.refused, &mut scratch.refused);
         state.totals.timed_out += scratch.refused.len() as u64;
-        self.refuse(state, &mut scratch, now, wakes);
+        self.refuse(state, &mut scratch, now, after);
         verdict
     }
 
@@ -291,7 +309,7 @@ impl Core {
     }
 
     /// Settles those refused for good.
-    fn refuse(&self, state: &mut State, scratch: &mut Scratch, now: Tick, wakes: &mut Wakes) {
+    fn refuse(&self, state: &mut State, scratch: &mut Scratch, now: Tick, after: &mut After) {
         for refused in scratch.refused.drain(..) {
             let waiter = refused.waiter;
             let error = if waiter.instant {
@@ -300,7 +318,7 @@ impl Core {
             } else {
                 self.timeout(waiter.since, refused.why, refused.retry_at, now)
             };
-            self.fail(waiter, error, wakes);
+            self.fail(waiter, error, after);
         }
     }
 
@@ -318,19 +336,23 @@ impl Core {
 
     /// The store turned bad, or good again.
     pub(super) fn turned(&self, down: Option<StoreError>) {
-        let mut wakes = Wakes::default();
+        let mut after = After::default();
         let mut state = self.state.lock();
         match &down {
             Some(error) if self.on_store_error == OnStoreError::Fail => {
                 while let Some(waiter) = state.queue.pop() {
-                    self.fail(waiter, Error::StoreUnavailable(error.clone()), &mut wakes);
+                    self.fail(waiter, Error::StoreUnavailable(error.clone()), &mut after);
                 }
             }
             Some(_) => {}
             None => state.queue.store_back(),
         }
         self.drive(state);
-        wakes.wake();
+        after.act(self);
+        self.say(down);
+    }
+
+    fn say(&self, down: Option<StoreError>) {
         match down {
             Some(error) => {
                 log::warn!("valve {:?}: the store is unavailable: {error}", self.id);
@@ -346,10 +368,6 @@ impl Core {
 
 /// How soon a waiter for a fleet-wide slot asks again if no notice comes.
 const RECHECK: Tick = 50_000;
-
-fn panicked() -> StoreError {
-    StoreError::new(StoreErrorKind::Panicked, Executed::Unknown, "the store panicked while it was asked")
-}
 
 fn unexplained(what: &str) -> StoreError {
     StoreError::new(StoreErrorKind::Protocol, Executed::Unknown, what)

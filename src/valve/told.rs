@@ -1,0 +1,98 @@
+//! What a valve does when a timer, a store or a worker tells it something, and the timer it sets for itself.
+
+use super::core::{Core, State};
+use crate::clock::Tick;
+use crate::error::StoreError;
+use crate::scheduler::{Place, Timed, Timer, TimerKey, Why};
+use crate::store::{Errand, Notice, Noticed};
+use std::sync::Arc;
+
+/// The timer that looks at the queue, and the one for the deadlines of [`drain`](Core::drain); every other is the deadline
+/// of the waiter at that place.
+const WAKE: u64 = u64::MAX;
+pub(super) const DRAIN: u64 = u64::MAX - 1;
+/// At one tick, valves look at their queues before deadlines end waits: a start at the deadline itself is in time.
+pub(super) const DEADLINES_LAST: u64 = 1 << 63;
+
+impl Core {
+    /// Sets the timer that looks at the queue, or takes it back.
+    pub(super) fn arm(&self, state: &mut State, when: Option<Tick>) {
+        if state.wake.map(|(tick, _)| tick) == when {
+            return;
+        }
+        if let Some((_, key)) = state.wake.take() {
+            self.scheduler.cancel(key);
+        }
+        state.wake = when.and_then(|tick| Some((tick, self.set_timer(state, tick, self.number, WAKE)?)));
+    }
+
+    /// Sets a timer. If the scheduler has stopped, the valve is orphaned and closes at the end of this hold of its lock.
+    pub(super) fn set_timer(&self, state: &mut State, when: Tick, order: u64, timer: u64) -> Option<TimerKey> {
+        let key = self.scheduler.set(when, order, Timer { owner: self.me.clone(), timer });
+        state.orphaned |= key.is_err();
+        key.ok()
+    }
+}
+
+impl Timed for Core {
+    fn due(self: Arc<Self>, timer: u64, now: Tick) {
+        if timer == WAKE {
+            let mut state = self.state.lock();
+            if state.wake.is_some_and(|(tick, _)| tick <= now) {
+                state.wake = None;
+            }
+            self.drive(state);
+        } else if timer == DRAIN {
+            self.end_drains(now);
+        } else {
+            self.end_wait(Place::from_bits(timer), |core, state, since, now| {
+                state.totals.timed_out += 1;
+                let free = core.free(state);
+                let (why, at) = state.queue.head_blocked(now, free).unwrap_or((Why::Queue, None));
+                core.timeout(since, why, at, now)
+            });
+        }
+        bury(self);
+    }
+
+    fn stopped(self: Arc<Self>) {
+        let mut state = self.state.lock();
+        state.orphaned = true;
+        self.drive(state);
+        self.end_drains(self.clock.now());
+        bury(self);
+    }
+}
+
+impl Noticed for Core {
+    fn noticed(self: Arc<Self>, notice: Notice) {
+        // Of a pause, whoever asks next learns; asking now would only be refused.
+        if notice != Notice::Paused {
+            let mut state = self.state.lock();
+            state.queue.forget();
+            self.drive(state);
+        }
+        bury(self);
+    }
+}
+
+/// Ends a borrowed hold on a valve. If every other handle went meanwhile, what its owner gave to it, handlers and store,
+/// is dropped on the events thread and not on ours.
+pub(super) fn bury(core: Arc<Core>) {
+    if let Some(core) = Arc::into_inner(core) {
+        let scheduler = core.scheduler.clone();
+        scheduler.events().bury(Box::new(core));
+    }
+}
+
+impl Errand for Core {
+    fn run(self: Arc<Self>) {
+        self.run_errand();
+        bury(self);
+    }
+
+    fn store_turned(self: Arc<Self>, down: Option<StoreError>) {
+        self.turned(down);
+        bury(self);
+    }
+}

@@ -1,0 +1,168 @@
+//! A call that may have to wait: how it joins the queue and how its wait ends without a start.
+
+use super::call::Call;
+use super::cancel::CancelToken;
+use super::core::{After, Core, Grant, Phase, SLOW, State, Waiting};
+use super::told::DEADLINES_LAST;
+use crate::clock::{LONGEST, Tick, duration, ticks_up};
+use crate::error::{Blocked, Error};
+use crate::os;
+use crate::planted::fault;
+use crate::scheduler::{Outcome, Place, Ticket, Waiter, Why};
+use crate::sync::Ordering;
+use std::sync::Arc;
+
+impl Core {
+    /// Starts a job, waiting for it as the call allows.
+    pub(super) fn admit(&self, call: &Call<'_>) -> Result<Grant, Error> {
+        if os::forked() {
+            return Err(Error::Forked);
+        }
+        self.rules.check_cost(call.cost)?;
+        if call.token.is_some_and(CancelToken::is_cancelled) {
+            self.state.lock().totals.cancelled += 1;
+            return Err(Error::Cancelled);
+        }
+        let now = self.clock.now();
+        let deadline = call.max_wait.filter(|wait| *wait < duration(LONGEST)).map(|wait| now + ticks_up(wait));
+        let mut state = self.state.lock();
+        if state.phase != Phase::Open {
+            return Err(Error::Closed);
+        }
+        self.word.fetch_or(SLOW, Ordering::AcqRel);
+        let sequence = state.queue.number();
+        if self.may_ask_directly(call, deadline, now) {
+            match self.ask_directly(state, call, now) {
+                (state, Some(result)) => {
+                    self.drive(state);
+                    return result;
+                }
+                (again, None) => state = again,
+            }
+        }
+        if let Some(error) = self.refused_at_once(&mut state, call, deadline, now) {
+            self.drive(state);
+            return Err(error);
+        }
+        let ticket = Arc::new(Ticket::new(&self.clock));
+        let place = self.join(&mut state, call, sequence, &ticket, deadline, now);
+        self.drive(state);
+        let _listed = call.token.map(|token| token.list(&self.me, place));
+        match ticket.wait() {
+            Outcome::Granted(grant) => Ok(grant),
+            Outcome::Failed(error) => Err(error),
+        }
+    }
+
+    fn join(
+        &self,
+        state: &mut State,
+        call: &Call<'_>,
+        sequence: u64,
+        ticket: &Waiting,
+        deadline: Option<Tick>,
+        now: Tick,
+    ) -> Place {
+        let waiter = Waiter {
+            what: Arc::clone(ticket),
+            cost: call.cost,
+            since: now,
+            deadline: deadline.filter(|_| !call.instant),
+            instant: call.instant,
+            timer: None,
+        };
+        let place = state.queue.join(call.priority, sequence, waiter);
+        if let Some(deadline) = deadline.filter(|_| !call.instant) {
+            let key = self.set_timer(state, deadline, DEADLINES_LAST | self.number, place.to_bits());
+            if let Some(waiter) = state.queue.get_mut(place) {
+                waiter.timer = key;
+            }
+        }
+        place
+    }
+
+    /// What can be said to a call before it joins: the queue is full, it would not be head, or it must come too late.
+    fn refused_at_once(&self, state: &mut State, call: &Call<'_>, deadline: Option<Tick>, now: Tick) -> Option<Error> {
+        if call.instant {
+            if !state.queue.would_be_head(call.priority) {
+                return Some(self.count_refusal(state, call, Why::Queue, None, now));
+            }
+            if let Some(hint) = state.queue.held_up(call.cost, now).copied() {
+                return Some(self.count_refusal(state, call, hint.why, Some(hint.not_before), now));
+            }
+            if self.free(state) == 0 {
+                return Some(self.count_refusal(state, call, Why::Local, None, now));
+            }
+        } else if let Some((rule, at)) = state.queue.too_late(call.cost, deadline) {
+            state.totals.timed_out += 1;
+            return Some(self.timeout(now, Why::Rate(rule), Some(at), now));
+        }
+        (state.queue.len() >= self.queue_max).then_some(Error::QueueFull { limit: self.queue_max })
+    }
+
+    fn count_refusal(&self, state: &mut State, call: &Call<'_>, why: Why, at: Option<Tick>, now: Tick) -> Error {
+        debug_assert!(call.instant, "only instant calls are refused by what is in the way now");
+        state.totals.refused += 1;
+        self.would_wait(why, at, now)
+    }
+
+    /// Ends one wait without a start, whatever is at the head.
+    pub(super) fn end_wait(&self, place: Place, error: impl FnOnce(&Core, &mut State, Tick, Tick) -> Error) {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        let Some(since) = state.queue.get_mut(place).map(|waiter| waiter.since) else { return };
+        let error = error(self, &mut state, since, now);
+        let Some(waiter) = state.queue.remove(place) else { return };
+        let mut after = After::default();
+        self.fail(waiter, error, &mut after);
+        if fault("no-rearm-after-cancel") {
+            drop(state);
+        } else {
+            self.drive(state);
+        }
+        after.act(self);
+    }
+
+    /// Settles a waiter that does not start.
+    pub(super) fn fail(&self, waiter: Waiter<Waiting>, error: Error, after: &mut After) {
+        if let Some(timer) = waiter.timer {
+            self.scheduler.cancel(timer);
+        }
+        if waiter.what.settle(Outcome::Failed(error)) {
+            after.wakes.push(waiter.what);
+        }
+    }
+
+    pub(super) fn cancelled(&self, place: Place) {
+        self.end_wait(place, |_, state, _, _| {
+            state.totals.cancelled += 1;
+            Error::Cancelled
+        });
+    }
+
+    pub(super) fn would_wait(&self, why: Why, at: Option<Tick>, now: Tick) -> Error {
+        Error::WouldWait {
+            retry_after: at.map(|at| duration(at.saturating_sub(now))),
+            blocked_by: self.blocked(why),
+        }
+    }
+
+    pub(super) fn timeout(&self, since: Tick, why: Why, at: Option<Tick>, now: Tick) -> Error {
+        Error::Timeout {
+            waited: duration(now - since),
+            retry_after: at.map(|at| duration(at.saturating_sub(now))),
+            blocked_by: self.blocked(why),
+        }
+    }
+
+    pub(super) fn blocked(&self, why: Why) -> Blocked {
+        match why {
+            Why::Rate(rule) => Blocked::Rate { rule: Arc::clone(self.rules.name(rule)) },
+            Why::Paused => Blocked::Paused,
+            Why::Slots => Blocked::GlobalConcurrency,
+            Why::Store => Blocked::Store,
+            Why::Local => Blocked::LocalConcurrency,
+            Why::Queue => Blocked::Queue,
+        }
+    }
+}
