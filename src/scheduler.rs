@@ -4,6 +4,7 @@
 //! vocabulary, the locks and their order, the protocol and its races.
 
 mod heap;
+mod lateness;
 mod slab;
 mod queue;
 mod ticket;
@@ -13,10 +14,11 @@ use crate::clock::{self, Clock, Tick};
 use crate::error::Error;
 use crate::event::Events;
 use crate::os;
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use lateness::Lateness;
 use wheel::{Expired, Wheel};
 
 pub(crate) use heap::Place;
@@ -242,6 +244,7 @@ impl Shared {
     /// The thread: tells owners of what is due, then sleeps until the next timer or until somebody sets an earlier one.
     fn serve(&self) {
         let mut due: Vec<Expired<Timer>> = Vec::new();
+        let mut lateness = Lateness::default();
         let mut state = self.state.lock();
         state.thread = Some(std::thread::current().id());
         while !state.stopping {
@@ -262,7 +265,7 @@ impl Shared {
             state.asleep_until = Some(next.unwrap_or(Tick::MAX));
             match next {
                 None => self.condvar.wait(&mut state),
-                Some(next) => self.sleep_until(&mut state, now, next),
+                Some(next) => state = self.sleep_until(state, now, next, &mut lateness),
             }
             state.asleep_until = None;
         }
@@ -276,15 +279,48 @@ impl Shared {
         log::debug!("valve-scheduler stopped");
     }
 
+    /// Sleeps until a timer is nearly due, then spins until it is, without the lock: whoever sets a timer meanwhile is heard
+    /// right after.
     #[cfg(not(shuttle))]
-    fn sleep_until(&self, state: &mut crate::sync::MutexGuard<'_, State>, now: Tick, next: Tick) {
-        self.condvar.wait_for(state, clock::duration(next - now));
+    fn sleep_until<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        now: Tick,
+        next: Tick,
+        lateness: &mut Lateness,
+    ) -> MutexGuard<'a, State> {
+        let wake = next - lateness.early(now).min(next - now);
+        if wake > now {
+            let waited = self.condvar.wait_for(&mut state, clock::duration(wake - now));
+            if !waited.timed_out() {
+                return state;
+            }
+        }
+        let woke = self.clock.now();
+        lateness.woke(wake, woke);
+        if woke >= next || state.stopping {
+            return state;
+        }
+        state.asleep_until = None;
+        drop(state);
+        while self.clock.now() < next {
+            std::hint::spin_loop();
+        }
+        lateness.spun(next - woke);
+        self.state.lock()
     }
 
     /// The model checker's time passes when this thread would sleep.
     #[cfg(shuttle)]
-    fn sleep_until(&self, _state: &mut crate::sync::MutexGuard<'_, State>, _now: Tick, next: Tick) {
+    fn sleep_until<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        _now: Tick,
+        next: Tick,
+        _lateness: &mut Lateness,
+    ) -> MutexGuard<'a, State> {
         clock::jump_to(next);
+        state
     }
 }
 
