@@ -87,12 +87,14 @@ pub enum Error {
     #[error("the store is unavailable")]
     StoreUnavailable(#[source] StoreError),
 
-    /// The call would wait for a slot that only callers waiting like it could give back.
-    #[error("would wait for ever: every slot is held by a job that itself waits for one")]
+    /// The call would wait for its own thread, or for callers that wait as it would. In this version only
+    /// [`Scheduler::shutdown`](crate::Scheduler::shutdown) notices.
+    #[error("would wait for ever, for a thread that waits for this call")]
     WouldDeadlock,
 
-    /// This process is a forked copy, which has none of the threads that serve a valve. Build valves after the fork.
-    #[error("this process was forked after valves were in use; build them in the child")]
+    /// This process is a forked copy, which has none of the threads that serve a valve. Fork before the first valve is
+    /// built, or execute another program in the child.
+    #[error("this process was forked after a valve was built: fork before that, or execute another program")]
     Forked,
 
     /// An argument or setting is out of range.

@@ -69,20 +69,31 @@ impl Sink {
     }
 
     fn call(&self, event: &Event) {
-        if catch_unwind(AssertUnwindSafe(|| (self.handler)(event))).is_err() {
-            log::error!("an event handler panicked on {event:?}");
+        if caught(|| (self.handler)(event)).is_none() {
+            say(log::Level::Error, format_args!("an event handler panicked on {event:?}"));
         }
     }
 }
 
+/// Runs what is the user's; `None` if it panicked. The panic's payload is the user's too and may panic as it goes.
+pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Option<T> {
+    let payload = match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(value) => return Some(value),
+        Err(payload) => payload,
+    };
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(again);
+    }
+    None
+}
+
+/// Writes to the program's log. The logger is the user's too: its panic must not end a turn or a thread of ours.
+pub(crate) fn say(level: log::Level, what: std::fmt::Arguments<'_>) {
+    let _ = caught(|| log::log!(target: "valve", level, "{what}"));
+}
+
 /// How many events wait for slow handlers; then the oldest is dropped and counted.
 const CAPACITY: usize = 1024;
-
-enum Delivery {
-    Event(Arc<Sink>, Event),
-    /// A value of the user's whose last owner was a thread that must not run its `Drop`.
-    Bury(Box<dyn Any + Send>),
-}
 
 /// The events thread of one scheduler, started when it is first needed.
 pub(crate) struct Events {
@@ -91,8 +102,11 @@ pub(crate) struct Events {
 }
 
 struct Shared {
-    sender: Sender<Delivery>,
-    receiver: Receiver<Delivery>,
+    sender: Sender<(Arc<Sink>, Event)>,
+    receiver: Receiver<(Arc<Sink>, Event)>,
+    /// Values of the user's whose last owner was a thread that must not run their `Drop`. Not in the channel, whose
+    /// overflow would drop them right there.
+    buried: Mutex<Vec<Box<dyn Any + Send>>>,
     thread: Mutex<Thread>,
 }
 
@@ -106,7 +120,8 @@ enum Thread {
 impl Events {
     pub(crate) fn new(clock: Clock) -> Events {
         let (sender, receiver) = bounded(CAPACITY);
-        Events { shared: Arc::new(Shared { sender, receiver, thread: Mutex::new(Thread::None) }), clock }
+        let (buried, thread) = (Mutex::new(Vec::new()), Mutex::new(Thread::None));
+        Events { shared: Arc::new(Shared { sender, receiver, buried, thread }), clock }
     }
 
     /// Starts the thread if it does not run yet.
@@ -126,24 +141,25 @@ impl Events {
 
     /// Sends an event to its handler, after those sent before.
     pub(crate) fn send(&self, sink: &Arc<Sink>, event: Event) {
-        self.post(Delivery::Event(Arc::clone(sink), event));
+        let mut delivery = (Arc::clone(sink), event);
+        while let Err(TrySendError::Full(back)) = self.shared.sender.try_send(delivery) {
+            delivery = back;
+            if let Ok((sink, _)) = self.shared.receiver.try_recv() {
+                sink.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        self.wake();
     }
 
     /// Drops a value on the events thread.
     pub(crate) fn bury(&self, value: Box<dyn Any + Send>) {
-        self.post(Delivery::Bury(value));
+        self.shared.buried.lock().push(value);
+        self.wake();
     }
 
-    fn post(&self, delivery: Delivery) {
-        let mut delivery = delivery;
-        while let Err(TrySendError::Full(back)) = self.shared.sender.try_send(delivery) {
-            delivery = back;
-            if let Ok(Delivery::Event(sink, _)) = self.shared.receiver.try_recv() {
-                sink.dropped.fetch_add(1, Ordering::Relaxed);
-            }
-        }
+    fn wake(&self) {
         if let Err(error) = self.start() {
-            log::error!("events are not delivered: {error}");
+            say(log::Level::Error, format_args!("events are not delivered: {error}"));
             return;
         }
         let parker = match &*self.shared.thread.lock() {
@@ -164,17 +180,18 @@ impl Shared {
             Thread::None | Thread::Stopping => {}
         }
         loop {
-            while let Ok(delivery) = self.receiver.try_recv() {
-                match delivery {
-                    Delivery::Event(sink, event) => sink.deliver(&event),
-                    Delivery::Bury(value) => {
-                        if catch_unwind(AssertUnwindSafe(|| drop(value))).is_err() {
-                            log::error!("a value given to a valve panicked when it was dropped");
-                        }
-                    }
+            // Looked at first: what was sent before the stop is still delivered.
+            let stopping = matches!(*self.thread.lock(), Thread::Stopping);
+            while let Ok((sink, event)) = self.receiver.try_recv() {
+                sink.deliver(&event);
+            }
+            let buried = std::mem::take(&mut *self.buried.lock());
+            for value in buried {
+                if caught(|| drop(value)).is_none() {
+                    say(log::Level::Error, format_args!("a value given to a valve panicked when it was dropped"));
                 }
             }
-            if matches!(*self.thread.lock(), Thread::Stopping) {
+            if stopping {
                 return;
             }
             parker.park();
@@ -193,3 +210,6 @@ impl Drop for Events {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,3 @@
+//! What holds, how it is counted, and what is not promised.
+//!
 #![doc = include_str!("guarantees.md")]

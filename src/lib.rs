@@ -1,3 +1,5 @@
+//! Stays inside rate and concurrency limits from plain threads: exact, blocking, without async.
+//!
 #![doc = include_str!("lib.md")]
 
 mod clock;
@@ -26,3 +28,8 @@ pub use store::Quick;
 #[cfg(any(test, feature = "testing"))]
 pub use store::MemoryStoreBuilder;
 pub use valve::{Abort, CancelToken, Job, OnStoreError, OwnedPermit, Permit, Running, Stats, Valve, ValveBuilder};
+
+/// The examples in the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -14,7 +14,6 @@ pub(crate) const fn fault(_name: &str) -> bool {
 
 #[cfg(planted)]
 mod on {
-    use std::cell::RefCell;
     use std::sync::LazyLock;
 
     static FROM_ENVIRONMENT: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("VALVE_FAULT").ok());
@@ -28,11 +27,11 @@ mod on {
     #[cfg(all(test, shuttle))]
     pub(crate) fn plant(name: &'static str) -> Planted {
         *CHOSEN.write() = Some(name);
-        Planted(RefCell::new(()))
+        Planted(std::cell::RefCell::new(()))
     }
 
     #[cfg(all(test, shuttle))]
-    pub(crate) struct Planted(#[expect(dead_code, reason = "keeps the guard on its thread")] RefCell<()>);
+    pub(crate) struct Planted(#[expect(dead_code, reason = "keeps the guard on its thread")] std::cell::RefCell<()>);
 
     #[cfg(all(test, shuttle))]
     impl Drop for Planted {

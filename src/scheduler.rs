@@ -4,6 +4,7 @@
 //! vocabulary, the locks and their order, the protocol and its races.
 
 mod heap;
+#[cfg_attr(shuttle, allow(dead_code, reason = "the model checker's clock is never late"))]
 mod lateness;
 mod slab;
 mod queue;
@@ -12,19 +13,19 @@ mod wheel;
 
 use crate::clock::{self, Clock, Tick};
 use crate::error::Error;
-use crate::event::Events;
+use crate::event::{Events, caught, say};
 use crate::os;
-use crate::sync::{Condvar, Mutex, MutexGuard};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use crate::sync::{Condvar, Mutex, MutexGuard, ThreadId, current_thread};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use lateness::Lateness;
-use wheel::{Expired, Wheel};
 
+#[cfg(feature = "testing")]
+pub(crate) use heap::Heap;
 pub(crate) use heap::Place;
 pub(crate) use queue::{Asked, Hint, Next, Queue, Refused, Waiter, Why};
 pub(crate) use ticket::{Outcome, Ticket};
-pub(crate) use wheel::TimerKey;
+pub(crate) use wheel::{Expired, TimerKey, Wheel};
 
 /// Serves the timers of any number of valves from one thread.
 ///
@@ -88,7 +89,7 @@ struct State {
     asleep_until: Option<Tick>,
     /// No timer is taken or served any more.
     stopping: bool,
-    thread: Option<std::thread::ThreadId>,
+    thread: Option<ThreadId>,
     running: bool,
 }
 
@@ -142,7 +143,7 @@ impl Scheduler {
             scheduler.handle.shared.state.lock().running = false;
             Error::Spawn(Arc::new(error))
         })?;
-        log::debug!("valve-scheduler started");
+        say(log::Level::Debug, format_args!("valve-scheduler started"));
         Ok(scheduler)
     }
 
@@ -170,7 +171,7 @@ impl Scheduler {
         let begin = shared.clock.now();
         let deadline = begin.saturating_add(clock::ticks_up(timeout));
         let mut state = shared.state.lock();
-        if state.thread == Some(std::thread::current().id()) {
+        if state.thread == Some(current_thread().id()) {
             return Err(Error::WouldDeadlock);
         }
         state.stopping = true;
@@ -246,7 +247,7 @@ impl Shared {
         let mut due: Vec<Expired<Timer>> = Vec::new();
         let mut lateness = Lateness::default();
         let mut state = self.state.lock();
-        state.thread = Some(std::thread::current().id());
+        state.thread = Some(current_thread().id());
         while !state.stopping {
             let now = self.clock.now();
             while state.wheel.expire_first(now, &mut due).is_some() {}
@@ -276,7 +277,7 @@ impl Shared {
         }
         self.state.lock().running = false;
         self.condvar.notify_all();
-        log::debug!("valve-scheduler stopped");
+        say(log::Level::Debug, format_args!("valve-scheduler stopped"));
     }
 
     /// Sleeps until a timer is nearly due, then spins until it is, without the lock: whoever sets a timer meanwhile is heard
@@ -310,24 +311,26 @@ impl Shared {
         self.state.lock()
     }
 
-    /// The model checker's time passes when this thread would sleep.
+    /// The model checker's time passes when this thread would sleep, up to its horizon.
     #[cfg(shuttle)]
     fn sleep_until<'a>(
         &'a self,
-        state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, State>,
         _now: Tick,
         next: Tick,
         _lateness: &mut Lateness,
     ) -> MutexGuard<'a, State> {
-        clock::jump_to(next);
+        if !clock::jump_to(next) {
+            self.condvar.wait(&mut state);
+        }
         state
     }
 }
 
 /// One owner's panic, which would be a fault of this crate, must not end the waits of all others.
 fn shielded(tell: impl FnOnce()) {
-    if catch_unwind(AssertUnwindSafe(tell)).is_err() {
-        log::error!("valve-scheduler: a timer's owner panicked; this is a bug in valve");
+    if caught(tell).is_none() {
+        say(log::Level::Error, format_args!("valve-scheduler: a timer's owner panicked; this is a bug in valve"));
     }
 }
 

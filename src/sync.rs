@@ -7,11 +7,15 @@
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
 #[cfg(not(shuttle))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+#[cfg(not(shuttle))]
+pub(crate) use std::thread::{ThreadId, current as current_thread};
 
 #[cfg(shuttle)]
 pub(crate) use model::{Condvar, Mutex, MutexGuard};
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+#[cfg(shuttle)]
+pub(crate) use shuttle::thread::{ThreadId, current as current_thread};
 
 /// Starts a named thread, or says why the system refused it. Never panics, unlike `thread::spawn`.
 pub(crate) fn spawn(name: &str, stack_size: Option<usize>, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
@@ -68,14 +72,6 @@ mod model {
     #[derive(Debug, Default)]
     pub(crate) struct Condvar(shuttle::sync::Condvar);
 
-    pub(crate) struct Waited;
-
-    impl Waited {
-        pub(crate) fn timed_out(&self) -> bool {
-            false
-        }
-    }
-
     impl Condvar {
         pub(crate) const fn new() -> Condvar {
             Condvar(shuttle::sync::Condvar::new())
@@ -87,9 +83,8 @@ mod model {
         }
 
         /// Model checkers never let a wait time out: whoever relies on that has a lost wake-up to be found.
-        pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _at_most: Duration) -> Waited {
+        pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _at_most: Duration) {
             self.wait(guard);
-            Waited
         }
 
         pub(crate) fn notify_one(&self) {

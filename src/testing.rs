@@ -2,6 +2,9 @@
 
 mod contract;
 mod manual_clock;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod measure;
 
 pub use contract::store_contract;
 pub use manual_clock::ManualClock;

@@ -14,13 +14,13 @@ mod wait;
 
 use self::core::{Core, Grant, SLOW};
 use crate::error::{Error, StoreError};
-use crate::event::Event;
+use crate::event::{Event, caught};
 use crate::os;
+use crate::planted::fault;
 use crate::scheduler::Why;
 use crate::store::{Deadline, Quick};
 use crate::sync::Ordering;
 use call::Call;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ impl Valve {
         ValveBuilder::new(id.into())
     }
 
-    /// The id it was built with.
+    /// Gives the id it was built with.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.core.id
@@ -157,8 +157,9 @@ impl Valve {
         Job::new(self)
     }
 
-    /// Lets no job of this id start for `length` from now, in any process that shares the store. A pause only makes a
-    /// longer one of what is there; it is cut to [`max_pause`](ValveBuilder::max_pause). Jobs admitted before go on.
+    /// Lets no job of this id start for `length` from now, in any valve that shares the store. Pauses only lengthen: a
+    /// shorter one, or one of zero, changes nothing. It is cut to [`max_pause`](ValveBuilder::max_pause). Jobs admitted before
+    /// go on.
     ///
     /// Returns once the store has recorded it.
     ///
@@ -203,7 +204,7 @@ impl Valve {
         self.core.resume()
     }
 
-    /// What goes on in this valve. In a forked child all figures are 0.
+    /// Tells what goes on in this valve. In a forked child all figures are 0.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.core.stats()
@@ -216,17 +217,24 @@ impl Valve {
         }
     }
 
-    /// Takes no new calls, lets those that wait and run finish, and closes. Closed it is whatever the result.
+    /// Takes no new calls, lets those that wait and run finish, and closes: after `timeout` at the latest, whatever the
+    /// result. Called inside a job of this valve it waits for that job too, so until `timeout`.
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`] if some had not finished after `timeout`; those still waiting have ended with [`Error::Closed`].
-    /// [`Error::Forked`]. Called inside a job of this valve, it waits for that job, so until `timeout`.
+    /// [`Error::Timeout`] if some had not finished by then; those still waiting have ended with [`Error::Closed`].
+    /// [`Error::Forked`] in a forked child.
     pub fn drain(&self, timeout: Duration) -> Result<(), Error> {
         if os::forked() {
             return Err(Error::Forked);
         }
         self.core.drain(timeout)
+    }
+
+    /// For the model checker: how many run, and whether every call takes the lock.
+    #[cfg(all(test, shuttle))]
+    pub(crate) fn word(&self) -> (u64, bool) {
+        (self.core.busy(), self.core.word.load(Ordering::Acquire) & SLOW != 0)
     }
 
     #[inline]
@@ -274,13 +282,17 @@ impl Core {
     }
 
     fn pause(&self, length: Duration) -> Result<(), Error> {
-        let sent = self.clock.now();
+        let before = self.state.lock().queue.generation();
         let left = self.write(|deadline| self.counts.pause(length.min(self.pause_max), deadline));
         let left = left.inspect_err(|error| self.tell(Event::PauseFailed { error: error.clone() }));
-        let left = left.map_err(Error::StoreUnavailable)?;
+        let left = if fault("V32") { left.unwrap_or(length) } else { left.map_err(Error::StoreUnavailable)? };
         let mut state = self.state.lock();
         self.word.fetch_or(SLOW, Ordering::AcqRel);
-        state.queue.hold(Why::Paused, sent + crate::clock::ticks_up(left));
+        // Whatever happened since the call was made, a resume perhaps, may have ended the pause: then nothing is remembered
+        // and the next ask tells.
+        if state.queue.generation() == before && !fault("V26") {
+            state.queue.hold(Why::Paused, self.clock.now() + crate::clock::ticks_up(left));
+        }
         self.drive(state);
         self.tell(Event::Paused { left });
         Ok(())
@@ -302,7 +314,7 @@ impl Core {
             None => Deadline::never(),
             Some(remote) => Deadline::after(&self.clock, remote.timeout()),
         };
-        catch_unwind(AssertUnwindSafe(|| call(deadline))).unwrap_or_else(|_| Err(StoreError::panicked()))
+        caught(|| call(deadline)).unwrap_or_else(|| Err(StoreError::panicked()))
     }
 
     fn stats(&self) -> Stats {

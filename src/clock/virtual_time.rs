@@ -225,3 +225,6 @@ impl Seat {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -102,7 +102,7 @@ impl CompiledGcra {
 
     /// The latest TAT that a start at `now` may leave.
     fn reach(&self, now: u64) -> Ticks {
-        let whole = now.saturating_add(self.tolerance.whole);
+        let whole = now.saturating_add(self.tolerance.whole).saturating_add(u64::from(fault("V14")));
         let reach = Ticks { whole, ..self.tolerance };
         if fault("V05") && now % 60_000_000 >= 59_000_000 { self.later(reach, 1) } else { reach }
     }

@@ -19,6 +19,7 @@ impl CompiledWindow {
         let current = self.start_of(now);
         let counted = match *state {
             RuleState::Window { start, count } if start >= current => count,
+            RuleState::Window { count, .. } if fault("V10") => count,
             _ => 0,
         };
         match counted.checked_add(cost) {

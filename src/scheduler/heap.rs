@@ -1,7 +1,8 @@
-//! The priority heap of one valve's waiters: who is first, and who is next, with any of them removable at any time.
+//! The priority heap of one valve's waiters: who is first, and who is next, with any of them removable at any
+//! time.
 //!
-//! Higher priority comes first, then the lower sequence number. The heap is 4-ary, so that the children of a node
-//! lie side by side, and indexed: each entry knows its node, so removal from the middle takes O(log n).
+//! Higher priority comes first, then the lower sequence number. The heap is 4-ary, so that the children of a
+//! node lie side by side, and indexed: each entry knows its node, so removal from the middle takes O(log n).
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -62,6 +63,7 @@ impl<T> Heap<T> {
         Some((Place(self.entries.linked_key(entry)), &self.entries.linked(entry).value))
     }
 
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn pop(&mut self) -> Option<T> {
         let first = self.nodes.first()?.entry;
         self.remove(Place(self.entries.linked_key(first)))
@@ -83,10 +85,6 @@ impl<T> Heap<T> {
         Some(entry.value)
     }
 
-    pub(crate) fn get(&self, place: Place) -> Option<&T> {
-        self.entries.get(place.0).map(|entry| &entry.value)
-    }
-
     pub(crate) fn get_mut(&mut self, place: Place) -> Option<&mut T> {
         self.entries.get_mut(place.0).map(|entry| &mut entry.value)
     }
@@ -97,7 +95,8 @@ impl<T> Heap<T> {
         Some((node.priority, node.sequence))
     }
 
-    /// Appends the first `n` in order, or all if there are fewer, without removing them: O(n log n), however many wait.
+    /// Appends the first `n` in order, or all if there are fewer, without removing them: O(n log n), however
+    /// many wait.
     pub(crate) fn first(&self, n: usize, out: &mut Vec<Place>) {
         // An entry can only be next once its parent is out, so these are all that can be next.
         let mut candidates = BinaryHeap::new();
@@ -148,7 +147,10 @@ impl<T> Heap<T> {
         at
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "a slab has fewer than 2^32 entries, and each has one node")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a slab has fewer than 2^32 entries, and each has one node"
+    )]
     fn set(&mut self, at: usize, node: Node) {
         self.nodes[at] = node;
         self.entries.linked_mut(node.entry).node = at as u32;

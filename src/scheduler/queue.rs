@@ -247,6 +247,11 @@ impl<W> Queue<W> {
         }
     }
 
+    /// Counts what [`forget`](Queue::forget) and [`hold`](Queue::hold) did: equal before and after means neither came between.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
     /// Something changed that the last refusal did not know of: it counts no more, nor does an answer under way.
     pub(crate) fn forget(&mut self) {
         self.generation += 1;

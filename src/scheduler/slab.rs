@@ -9,10 +9,11 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// Below this many slots, memory is kept: a short queue that empties and fills would only buy and sell it.
 const KEPT: usize = 64;
 
-/// Names one value for as long as it is inside; afterwards it names nothing, even when the slot is used again.
+/// Names one value for as long as it is inside; afterwards it names nothing, even when the slot is used
+/// again.
 ///
-/// The generation counts the insertions of the whole slab, so a key is only ever met again after exactly a multiple
-/// of 2^32 of them.
+/// The generation counts the insertions of the whole slab, so a key is only ever met again after exactly a
+/// multiple of 2^32 of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     index: u32,
@@ -115,6 +116,7 @@ impl<T> Slab<T> {
         }
     }
 
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -130,15 +132,16 @@ impl<T> Slab<T> {
     #[inline]
     fn trim_if_worthwhile(&mut self) {
         let slots = self.slots.len();
-        // A trim looks at every slot, so half as many removals must have paid for it. The last value to leave always
-        // trims: it takes all slots with it, and their insertions paid.
+        // A trim looks at every slot, so half as many removals must have paid for it. The last value to leave
+        // always trims: it takes all slots with it, and their insertions paid.
         let paid = self.len == 0 || (self.len < slots / 4 && self.removed_since_trim >= slots / 2);
         if slots > KEPT && paid {
             self.trim();
         }
     }
 
-    /// Drops the vacant slots at the end, and sorts the others: those in front are used first, so that the end empties.
+    /// Drops the vacant slots at the end, and sorts the others: those in front are used first, so that the
+    /// end empties.
     fn trim(&mut self) {
         while self.slots.len() > KEPT && matches!(self.slots.last(), Some(Slot::Vacant { .. })) {
             self.slots.pop();

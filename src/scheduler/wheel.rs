@@ -1,16 +1,18 @@
-//! A hierarchical timer wheel: what is due next, for any number of timers, ticks of a microsecond and any horizon.
+//! A hierarchical timer wheel: what is due next, for any number of timers, ticks of a microsecond and any
+//! horizon.
 //!
-//! The scheme is that of Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (SOSP 1987). Level 0 has a slot for
-//! each of 64 ticks, level 1 a slot for each 64 ticks, and so on, until eleven levels cover all of `u64`. A timer lives at
-//! the level of the highest digit (base 64) in which its tick differs from now, in the slot of that digit. Then:
+//! The scheme is that of Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (SOSP 1987). Level 0 has
+//! a slot for each of 64 ticks, level 1 a slot for each 64 ticks, and so on, until eleven levels cover all of
+//! `u64`. A timer lives at the level of the highest digit (base 64) in which its tick differs from now, in
+//! the slot of that digit. Then:
 //!
-//! - every timer of a lower level is due before every timer of a higher one, and within a level slots are in order, so
-//!   the first occupied slot of the first occupied level holds the earliest timer;
-//! - when now reaches a slot above level 0, its timers move to lower levels, and all of those are empty at that moment. So
-//!   the timers of one tick stay in the order of their insertion.
+//! - every timer of a lower level is due before every timer of a higher one, and within a level slots are in
+//!   order, so the first occupied slot of the first occupied level holds the earliest timer;
+//! - when now reaches a slot above level 0, its timers move to lower levels, and all of those are empty at
+//!   that moment. So the timers of one tick stay in the order of their insertion.
 //!
-//! Each slot keeps a lower bound of its earliest tick, so moving timers down needs no wake-up of its own: it happens when
-//! a timer is due. The wheel never reads a clock.
+//! Each slot keeps a lower bound of its earliest tick, so moving timers down needs no wake-up of its own: it
+//! happens when a timer is due. The wheel never reads a clock.
 
 use super::slab::{Key, NONE, Slab};
 
@@ -73,8 +75,8 @@ impl<T> Wheel<T> {
         Self { now, timers: Slab::new(), occupied_levels: 0, levels: [Level::EMPTY; LEVELS] }
     }
 
-    /// Adds a timer due at `when`, or now if that has passed. Timers of one tick expire in the order of `order`, equal
-    /// ones in that of their insertion.
+    /// Adds a timer due at `when`, or now if that has passed. Timers of one tick expire in the order of
+    /// `order`, equal ones in that of their insertion.
     pub(crate) fn insert(&mut self, when: u64, order: u64, value: T) -> TimerKey {
         let when = when.max(self.now);
         let key = self.timers.insert(Timer { when, order, previous: NONE, next: NONE, level: 0, value });
@@ -88,14 +90,15 @@ impl<T> Wheel<T> {
         self.timers.remove(key.0).map(|timer| timer.value)
     }
 
-    /// No timer is due earlier. One is due exactly then, unless the earliest was cancelled. Takes constant time.
+    /// No timer is due earlier. One is due exactly then, unless the earliest was cancelled. Takes constant
+    /// time.
     pub(crate) fn next_expiry(&self) -> Option<u64> {
         let (level, slot) = self.first_occupied()?;
         Some(self.levels[level].slots[slot].earliest)
     }
 
-    /// Takes all timers of the earliest tick into `out`, sorted, if that tick is at most `until`, and moves now to it.
-    /// Otherwise answers `None` and moves now to `until`. Now never goes back.
+    /// Takes all timers of the earliest tick into `out`, sorted, if that tick is at most `until`, and moves
+    /// now to it. Otherwise answers `None` and moves now to `until`. Now never goes back.
     pub(crate) fn expire_first(&mut self, until: u64, out: &mut Vec<Expired<T>>) -> Option<u64> {
         let until = until.max(self.now);
         while let Some((level, slot)) = self.first_occupied() {
@@ -105,7 +108,8 @@ impl<T> Wheel<T> {
                 self.take_slot(slot, out);
                 return Some(earliest);
             }
-            // A slot that now does not reach stays as it is; and above level 0 it starts before its earliest timer.
+            // A slot that now does not reach stays as it is; and above level 0 it starts before its earliest
+            // timer.
             if level == 0 || until >> shift(level) < earliest >> shift(level) {
                 break;
             }
@@ -116,15 +120,13 @@ impl<T> Wheel<T> {
         None
     }
 
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn len(&self) -> usize {
         self.timers.len()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.timers.len() == 0
-    }
-
     /// The tick up to which timers have expired.
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn now(&self) -> u64 {
         self.now
     }

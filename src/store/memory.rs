@@ -266,7 +266,7 @@ impl Counts for Opened {
         let now = self.base.now();
         self.id.take_word(&mut state, self.base.wall);
         let freed = state.held.end(ask.releases);
-        *answer = Answer { at: now, ..Answer::default() };
+        *answer = Answer { at: if fault("V01") { 0 } else { now }, ..Answer::default() };
         if now < state.paused_until && !fault("V22") {
             let pause = Some(duration(state.paused_until - now));
             answer.refusal = Some(Refusal { pause, ..Refusal::default() });
@@ -336,7 +336,8 @@ impl Counts for Opened {
         let d = u64::from(rule.d());
         let (limit, spend) = (now * d + rule.tolerance_units(), u64::from(cost) * rule.n());
         loop {
-            let after = tat.max(now * d) + spend;
+            let from = if fault("V16") { tat } else { tat.max(now * d) };
+            let after = from + spend;
             if after > limit {
                 return Quick::Refused((after - limit).div_ceil(d));
             }

@@ -109,6 +109,8 @@ impl Breaker {
     /// Whether the store is down from now on and was not before. `spread` is a random byte for the 20 % around the pause.
     fn bad(&mut self, error: &StoreError, now: Tick, spread: u8) -> bool {
         let failures = match &self.down {
+            // It was on its way when the store went down, and says nothing new.
+            Some(down) if !down.trying => return false,
             Some(down) => down.failures + 1,
             None if error.executed() == Executed::No || self.suspect => 0,
             None => {

@@ -47,7 +47,7 @@ impl CancelToken {
         CancelToken::default()
     }
 
-    /// Cancels. Later calls do nothing.
+    /// Cancels; doing so again changes nothing. Returns once every waiting call has been told, from any thread.
     pub fn cancel(&self) {
         if crate::os::forked() {
             return;
@@ -57,9 +57,12 @@ impl CancelToken {
             self.shared.cancelled.store(true, Ordering::Release);
             std::mem::take(&mut *waiting)
         };
-        for (core, place) in waiting {
-            if let Some(core) = core.upgrade() {
-                core.cancelled(place);
+        let mut rest = waiting;
+        while let Some(first) = rest.first().map(|(core, _)| core.clone()) {
+            let (mine, others) = rest.into_iter().partition(|(core, _)| core.ptr_eq(&first));
+            rest = others;
+            if let Some(core) = first.upgrade() {
+                core.cancelled(mine);
             }
         }
     }
@@ -79,8 +82,8 @@ impl CancelToken {
             return Listed { token: self, core: core.clone(), place };
         }
         drop(waiting);
-        if let Some(core) = core.upgrade() {
-            core.cancelled(place);
+        if let Some(upgraded) = core.upgrade() {
+            upgraded.cancelled(vec![(core.clone(), place)]);
         }
         Listed { token: self, core: core.clone(), place }
     }

@@ -5,7 +5,6 @@ use crate::clock::{Clock, Tick};
 use crate::error::StoreError;
 use crate::event::{Event, Sink};
 use crate::os;
-use crate::planted::fault;
 use crate::rule::RuleSet;
 use crate::scheduler::{Outcome, Place, Queue, Refused, Scheduler, Ticket, TimerKey};
 use crate::store::{Counts, Quick, Remote, Store};
@@ -189,7 +188,7 @@ impl Core {
     }
 
     pub(super) fn free(&self, _state: &State) -> usize {
-        let free = self.limit.saturating_sub(self.busy() + u64::from(fault("V48-slot-kept")));
+        let free = self.limit.saturating_sub(self.busy());
         usize::try_from(free).unwrap_or(usize::MAX)
     }
 

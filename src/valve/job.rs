@@ -43,20 +43,21 @@ impl<'a> Job<'a> {
     }
 
     /// How much of every rule the job uses up. `1 ..=` what each rule admits at once: the burst of a GCRA rule, the limit
-    /// of a window. Concurrency counts jobs, whatever they cost. Default: 1.
+    /// of a window. Concurrency counts jobs, whatever they cost. Default: 1, because most limits count calls.
     pub fn cost(mut self, cost: u32) -> Job<'a> {
         self.call.cost = cost;
         self
     }
 
     /// How long from now the job may wait to start. Zero does not wait at all; [`Duration::MAX`], like anything of ten
-    /// years and more, waits for ever. A call whose start a rule puts later than this ends at once. Default: for ever.
+    /// years and more, waits for ever. A call whose start a rule puts later than this ends at once. Default: for ever,
+    /// so that no job is given up unless its caller says so.
     pub fn max_wait(mut self, wait: Duration) -> Job<'a> {
         self.call.max_wait = Some(wait);
         self
     }
 
-    /// Ends the call when the token is cancelled. Default: nobody can.
+    /// Ends the call when the token is cancelled. Default: no token, so nobody can.
     pub fn cancel(mut self, token: &'a CancelToken) -> Job<'a> {
         self.call.token = Some(token);
         self

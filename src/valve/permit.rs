@@ -4,6 +4,7 @@ use super::cancel::CancelToken;
 use super::core::{Core, Grant};
 use crate::error::Error;
 use crate::os;
+use crate::planted::fault;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -71,7 +72,8 @@ impl AsRef<Core> for Core {
 impl<C: AsRef<Core>> Drop for Held<C> {
     #[inline]
     fn drop(&mut self) {
-        if !os::forked() {
+        let kept = fault("V53") && std::thread::panicking();
+        if !os::forked() && !kept {
             self.core.as_ref().release();
         }
     }

@@ -3,6 +3,7 @@
 use super::core::{Core, State};
 use crate::clock::Tick;
 use crate::error::StoreError;
+use crate::planted::fault;
 use crate::scheduler::{Place, Timed, Timer, TimerKey, Why};
 use crate::store::{Errand, Notice, Noticed};
 use std::sync::Arc;
@@ -45,7 +46,7 @@ impl Timed for Core {
         } else if timer == DRAIN {
             self.end_drains(now);
         } else {
-            self.end_wait(Place::from_bits(timer), |core, state, since, now| {
+            self.end_waits([Place::from_bits(timer)], |core, state, since, now| {
                 state.totals.timed_out += 1;
                 let free = core.free(state);
                 let (why, at) = state.queue.head_blocked(now, free).unwrap_or((Why::Queue, None));
@@ -67,7 +68,7 @@ impl Timed for Core {
 impl Noticed for Core {
     fn noticed(self: Arc<Self>, notice: Notice) {
         // Of a pause, whoever asks next learns; asking now would only be refused.
-        if notice != Notice::Paused {
+        if notice != Notice::Paused && !fault("V28") {
             let mut state = self.state.lock();
             state.queue.forget();
             self.drive(state);

@@ -5,12 +5,11 @@ use super::core::{After, Core, Grant, Phase, Scratch, State, Waiting};
 use super::settings::OnStoreError;
 use crate::clock::Tick;
 use crate::error::{Error, Executed, StoreError, StoreErrorKind};
-use crate::event::Event;
+use crate::event::{Event, caught, say};
 use crate::planted::fault;
 use crate::scheduler::{Asked, Hint, Next, Outcome, Why};
 use crate::store::{Answer, Ask, Deadline, Errand, Gate, Refusal};
 use crate::sync::{MutexGuard, Ordering};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -61,7 +60,7 @@ impl Core {
             return (state, None);
         }
         let Some(asked) = state.queue.next_direct(call.cost, now) else { return (state, None) };
-        self.reserve(&mut state, 1);
+        self.reserve(&mut state, if fault("V48") { call.cost.into() } else { 1 });
         drop(state);
         let (reply, sent) = self.ask(&[call.cost], !call.instant);
         let mut after = After::default();
@@ -77,8 +76,6 @@ impl Core {
             state.totals.refused += 1;
             let (why, at) = verdict.refused.map_or((Why::Queue, None), |hint| (hint.why, Some(hint.not_before)));
             Some(Err(self.would_wait(why, at, now)))
-        } else if state.phase != Phase::Open {
-            Some(Err(Error::Closed))
         } else {
             None
         };
@@ -87,7 +84,9 @@ impl Core {
             after.act(self);
             state = self.state.lock();
         }
-        (state, result)
+        // Only now: the valve may have closed during the ask or just then, and nobody joins a closed one.
+        let closed = result.is_none() && state.phase != Phase::Open;
+        (state, if closed { Some(Err(Error::Closed)) } else { result })
     }
 
     /// Lets those in front ask for as long as they may. To be called at the end of every hold of the lock that may have
@@ -156,7 +155,16 @@ impl Core {
         let (reply, sent) = self.ask(&scratch.costs, true);
         let mut state = self.state.lock();
         let now = self.clock.now();
+        if let Reply::Answer(answer) = &reply {
+            // They have met their deadlines: what the next one is told must not end them.
+            for &place in places.iter().take(answer.granted) {
+                if let Some(waiter) = state.queue.get_mut(place) {
+                    waiter.deadline = None;
+                }
+            }
+        }
         let verdict = self.conclude(&mut state, asked, reply, &scratch.costs, sent, now, after);
+        let verdict = if fault("V20") { Verdict { granted: places.len(), ..verdict } } else { verdict };
         state.batch = if verdict.granted == places.len() { (places.len() * 2).min(BATCH) } else { 1 };
         let mut started = 0;
         for (index, &place) in places.iter().enumerate() {
@@ -164,7 +172,9 @@ impl Core {
                 break;
             }
             // Whoever was cancelled meanwhile is gone: its cost stays spent, its slot goes back.
-            let Some(waiter) = state.queue.remove(place) else { continue };
+            let waiter = state.queue.remove(place);
+            let waiter = if fault("V35") { waiter.or_else(|| state.queue.pop()) } else { waiter };
+            let Some(waiter) = waiter else { continue };
             if index < verdict.granted {
                 started += usize::from(self.grant(waiter.what, waiter.timer, verdict.at, after));
             } else if let Some(error) = &verdict.failed {
@@ -213,8 +223,8 @@ impl Core {
             ask.deadline = Deadline::after(&self.clock, remote.timeout());
         }
         let mut answer = Answer::default();
-        let result = catch_unwind(AssertUnwindSafe(|| self.counts.admit(&ask, &mut answer)))
-            .unwrap_or_else(|_| Err(StoreError::panicked()))
+        let result = caught(|| self.counts.admit(&ask, &mut answer))
+            .unwrap_or_else(|| Err(StoreError::panicked()))
             .and_then(|()| self.check(&answer, costs.len()));
         match &self.remote {
             Some(remote) => remote.report(result.as_ref().map(|()| ()), self.clock.now()),
@@ -260,9 +270,12 @@ impl Core {
     ) -> Verdict {
         let verdict = match reply {
             Reply::Answer(answer) => {
-                let cost = costs.get(answer.granted).copied();
+                let undone = fault("V23") && state.queue.paused_until(now).is_some();
+                let granted = if undone { 0 } else { answer.granted };
+                let at = if fault("V21") { self.clock.wall() } else { answer.at };
+                let cost = costs.get(granted).copied();
                 let hint = cost.zip(answer.refusal).map(|(cost, refusal)| self.hint(cost, &refusal, sent, now));
-                Verdict { granted: answer.granted, at: answer.at, refused: hint, failed: None }
+                Verdict { granted, at, refused: hint, failed: None }
             }
             Reply::Failed(error) => {
                 let pause = if self.remote.is_some() { AFTER_FAILURE } else { AFTER_LOCAL_FAILURE };
@@ -285,10 +298,12 @@ impl Core {
 
     fn hint(&self, cost: u32, refusal: &Refusal, sent: Tick, now: Tick) -> Hint {
         // A remote store's hint is as of some instant since the ask was sent; one that never blocks answers as of now.
-        let from = if self.remote.is_some() { sent } else { now };
-        let at = |wait: Duration| from + crate::clock::ticks_up(wait);
+        let from = if self.remote.is_some() && !fault("V19") { sent } else { now };
+        let jitter = if fault("V18") { 997 } else { 0 };
+        let at = |wait: Duration| from + crate::clock::ticks_up(wait) + jitter;
         let rate = refusal.rate.map(|(rule, wait)| (rule, at(wait)));
-        let pause = refusal.pause.map(at);
+        // Of a pause the last instant counts: without the store nobody else would hold it to its end.
+        let pause = refusal.pause.map(|left| now + crate::clock::ticks_up(left));
         let (why, not_before) = match (rate, pause) {
             (Some((rule, rate)), pause) if pause.is_none_or(|pause| rate >= pause) => (Why::Rate(rule), rate),
             (_, Some(pause)) => (Why::Paused, pause),
@@ -326,7 +341,7 @@ impl Core {
         let Some(remote) = &self.remote else { return };
         let errand: Weak<dyn Errand> = self.me.clone();
         if let Err(error) = remote.submit(&self.clock, errand) {
-            log::warn!("valve {:?} cannot ask its store: {error}", self.id);
+            say(log::Level::Warn, format_args!("valve {:?} cannot ask its store: {error}", self.id));
             let mut state = self.state.lock();
             state.errand = false;
             state.queue.hold(Why::Store, self.clock.now() + AFTER_LOCAL_FAILURE);
@@ -355,11 +370,11 @@ impl Core {
     fn say(&self, down: Option<StoreError>) {
         match down {
             Some(error) => {
-                log::warn!("valve {:?}: the store is unavailable: {error}", self.id);
+                say(log::Level::Warn, format_args!("valve {:?}: the store is unavailable: {error}", self.id));
                 self.tell(Event::StoreError { error });
             }
             None => {
-                log::info!("valve {:?}: the store answers again", self.id);
+                say(log::Level::Info, format_args!("valve {:?}: the store answers again", self.id));
                 self.tell(Event::StoreBack);
             }
         }

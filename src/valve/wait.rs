@@ -10,7 +10,7 @@ use crate::os;
 use crate::planted::fault;
 use crate::scheduler::{Outcome, Place, Ticket, Waiter, Why};
 use crate::sync::Ordering;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 impl Core {
     /// Starts a job, waiting for it as the call allows.
@@ -97,7 +97,7 @@ impl Core {
             state.totals.timed_out += 1;
             return Some(self.timeout(now, Why::Rate(rule), Some(at), now));
         }
-        (state.queue.len() >= self.queue_max).then_some(Error::QueueFull { limit: self.queue_max })
+        (!call.instant && state.queue.len() >= self.queue_max).then_some(Error::QueueFull { limit: self.queue_max })
     }
 
     fn count_refusal(&self, state: &mut State, call: &Call<'_>, why: Why, at: Option<Tick>, now: Tick) -> Error {
@@ -106,15 +106,25 @@ impl Core {
         self.would_wait(why, at, now)
     }
 
-    /// Ends one wait without a start, whatever is at the head.
-    pub(super) fn end_wait(&self, place: Place, error: impl FnOnce(&Core, &mut State, Tick, Tick) -> Error) {
+    /// Ends waits without a start, all before anybody may start in their place.
+    pub(super) fn end_waits(
+        &self,
+        places: impl IntoIterator<Item = Place>,
+        error: impl Fn(&Core, &mut State, Tick, Tick) -> Error,
+    ) {
         let now = self.clock.now();
-        let mut state = self.state.lock();
-        let Some(since) = state.queue.get_mut(place).map(|waiter| waiter.since) else { return };
-        let error = error(self, &mut state, since, now);
-        let Some(waiter) = state.queue.remove(place) else { return };
         let mut after = After::default();
-        self.fail(waiter, error, &mut after);
+        let mut state = self.state.lock();
+        for place in places {
+            let Some(since) = state.queue.get_mut(place).map(|waiter| waiter.since) else { continue };
+            let error = error(self, &mut state, since, now);
+            if let Some(waiter) = state.queue.remove(place) {
+                self.fail(waiter, error, &mut after);
+            }
+        }
+        if after.is_empty() {
+            return;
+        }
         if fault("no-rearm-after-cancel") {
             drop(state);
         } else {
@@ -133,8 +143,9 @@ impl Core {
         }
     }
 
-    pub(super) fn cancelled(&self, place: Place) {
-        self.end_wait(place, |_, state, _, _| {
+    /// The token of these calls, all of this valve, was cancelled.
+    pub(super) fn cancelled(&self, calls: Vec<(Weak<Core>, Place)>) {
+        self.end_waits(calls.into_iter().map(|(_, place)| place), |_, state, _, _| {
             state.totals.cancelled += 1;
             Error::Cancelled
         });

@@ -7,5 +7,16 @@
 )]
 
 mod cases;
+mod concurrency;
+mod grants;
+mod hooked;
+mod order;
+mod pauses;
+mod peers;
+mod rates;
 mod repository;
+mod support;
 mod tidy;
+mod trouble;
+mod timing;
+mod watchdog;

@@ -1,0 +1,61 @@
+//! The system's wall clock steps while a valve waits. No test may turn the real one, so this binary answers for it.
+
+#![expect(unsafe_code, reason = "stands in for a function of the C library")]
+#![expect(clippy::disallowed_methods, reason = "it is about the system's clocks")]
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Instant, SystemTime};
+
+use valve::{Rule, Valve};
+
+use super::{millis, seconds};
+use crate::watchdog::watchdog;
+
+/// By how many seconds the wall clock is wrong.
+static STEP: AtomicI64 = AtomicI64::new(0);
+
+/// The C library's function of this name for everything in this test binary, the standard library included.
+///
+/// # Safety
+///
+/// `time` points to a `timespec` or is null, as for the original.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::timespec) -> libc::c_int {
+    // SAFETY: the call is the system's own, with the caller's arguments.
+    let status = unsafe { libc::syscall(libc::SYS_clock_gettime, clock, time) };
+    if status == 0 && clock == libc::CLOCK_REALTIME && !time.is_null() {
+        // SAFETY: not null, and the system has just written to it.
+        unsafe { (*time).tv_sec += STEP.load(Ordering::Relaxed) };
+    }
+    status as libc::c_int
+}
+
+#[test]
+fn a_stepped_wall_clock_changes_no_wait() {
+    let _watchdog = watchdog(30);
+    for step in [-60, 3_600, -86_400, 86_400] {
+        let valve = Valve::builder("stepped").rule(Rule::gcra(1, seconds(1))).build().unwrap();
+        let begin = Instant::now();
+        let first = valve.acquire().unwrap().admitted_at();
+
+        let before = SystemTime::now();
+        STEP.store(step, Ordering::Relaxed);
+        let stepped = SystemTime::now();
+        let away = if step > 0 { stepped.duration_since(before) } else { before.duration_since(stepped) };
+        assert!(away.unwrap() > seconds(step.unsigned_abs() - 10), "the wall clock does not step here");
+
+        let wait = match valve.try_acquire() {
+            Err(valve::Error::WouldWait { retry_after, .. }) => retry_after.unwrap(),
+            other => panic!("{other:?}"),
+        };
+        assert!(wait <= seconds(1), "told to wait {wait:?}");
+        let second = valve.acquire().unwrap().admitted_at();
+        STEP.store(0, Ordering::Relaxed);
+
+        let waited = begin.elapsed();
+        assert!(waited >= seconds(1) - millis(1), "started after {waited:?}");
+        assert!(waited < seconds(20), "started after {waited:?}");
+        let apart = second.duration_since(first).unwrap();
+        assert!(apart >= seconds(1) && apart < seconds(20), "stamped {apart:?} apart");
+    }
+}

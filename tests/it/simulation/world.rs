@@ -1,0 +1,449 @@
+//! What must happen: a plain model of store and valves that is told of each act, and says when something else was seen.
+//!
+//! It keeps each rule in its own way, fractions of a tick over the limit, and looks at the whole queue each time. It knows
+//! exactly who starts when; only of early refusals, which a valve may find out sooner or later, it checks that they are true.
+
+use super::plan::{By, Call, Plan, ValvePlan};
+use super::spent::Spent;
+use valve::{Blocked, Error, Stats};
+
+pub(super) struct World {
+    rules: Vec<Spent>,
+    paused_until: u64,
+    valves: Vec<ValveState>,
+    cancelled: Vec<bool>,
+    calls: Vec<CallState>,
+    pub(super) trace: Vec<String>,
+    /// The first thing that was not as it must be.
+    pub(super) broken: Option<String>,
+}
+
+struct ValveState {
+    limit: u32,
+    queue_max: usize,
+    phase: Phase,
+    running: u32,
+    started: u64,
+    timed_out: u64,
+    cancelled: u64,
+    refused: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Open,
+    Draining,
+    Closed,
+}
+
+struct CallState {
+    call: Call,
+    since: u64,
+    deadline: Option<u64>,
+    /// The queue was full when it came, if all who were too late still waited.
+    full: bool,
+    fate: Fate,
+}
+
+/// What must become of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Waits,
+    /// It does not wait. It starts if those before it, who are all too late, have been told so, and else does not.
+    Either,
+    /// It ends without a start at this tick.
+    Ends(End),
+    /// It was admitted at this tick and must be seen to start.
+    Starts(u64),
+    Runs { since: u64 },
+    Ended { started: Option<u64> },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    TooDear,
+    Cancelled,
+    Closed,
+    Refused,
+    /// The queue is full; if it is too late as well, it may hear of that instead.
+    Full,
+    /// Somebody behind it has started, so it has been told that it is too late.
+    Late,
+}
+
+impl Fate {
+    /// The call ends without having looked at the queue, so nobody else is seen to either.
+    fn is_seen_at_the_door(self) -> bool {
+        matches!(self, Fate::Ends(End::TooDear | End::Cancelled | End::Closed))
+    }
+}
+
+impl World {
+    pub(super) fn new(plan: &Plan) -> World {
+        let valve = |plan: &ValvePlan| ValveState {
+            limit: plan.concurrency.unwrap_or(u32::MAX),
+            queue_max: plan.max_queue.unwrap_or(usize::MAX),
+            phase: Phase::Open,
+            running: 0,
+            started: 0,
+            timed_out: 0,
+            cancelled: 0,
+            refused: 0,
+        };
+        World {
+            rules: plan.rules.iter().map(Spent::new).collect(),
+            paused_until: 0,
+            valves: plan.valves.iter().map(valve).collect(),
+            cancelled: vec![false; plan.tokens],
+            calls: Vec::new(),
+            trace: Vec::new(),
+            broken: None,
+        }
+    }
+
+    pub(super) fn note(&mut self, now: u64, what: impl std::fmt::Display) {
+        self.trace.push(format!("{now} {what}"));
+    }
+
+    fn expect(&mut self, holds: bool, what: impl FnOnce(&World) -> String) {
+        if !holds && self.broken.is_none() {
+            self.broken = Some(what(self));
+        }
+    }
+
+    /// A call is about to be made; gives its number.
+    pub(super) fn call(&mut self, now: u64, call: &Call) -> usize {
+        let number = self.calls.len();
+        self.note(now, format_args!("call {number} {call:?}"));
+        let deadline = call.max_wait.filter(|_| call.by != By::Try).map(|wait| now + wait);
+        let full = self.queued(call.valve).count() >= self.valves[call.valve].queue_max;
+        let fate = self.fate_of(now, call);
+        self.calls.push(CallState { call: call.clone(), since: now, deadline, full, fate });
+        if let Fate::Starts(_) = fate {
+            self.admit(number, now);
+        }
+        if !fate.is_seen_at_the_door() {
+            self.drive(call.valve, now);
+        }
+        number
+    }
+
+    fn fate_of(&self, now: u64, call: &Call) -> Fate {
+        let valve = &self.valves[call.valve];
+        let ahead = |other: &usize| self.calls[*other].call.priority >= call.priority;
+        let late = |other: &usize| self.is_too_late(*other, now);
+        if call.cost > self.capacity() {
+            Fate::Ends(End::TooDear)
+        } else if call.token.is_some_and(|token| self.cancelled[token]) {
+            Fate::Ends(End::Cancelled)
+        } else if valve.phase != Phase::Open {
+            Fate::Ends(End::Closed)
+        } else if call.by == By::Try || call.max_wait == Some(0) {
+            let ahead: Vec<_> = self.queued(call.valve).filter(ahead).collect();
+            match self.may_start(call.valve, now, call.cost) {
+                true if ahead.is_empty() => Fate::Starts(now),
+                true if ahead.iter().all(late) => Fate::Either,
+                _ => Fate::Ends(End::Refused),
+            }
+        } else if self.queued(call.valve).filter(|other| !late(other)).count() >= valve.queue_max {
+            Fate::Ends(End::Full)
+        } else {
+            Fate::Waits
+        }
+    }
+
+    /// A call was granted, as of this tick of the store's clock.
+    pub(super) fn started(&mut self, now: u64, number: usize, admitted_at: u64) {
+        self.note(now, format_args!("start {number} admitted at {admitted_at}"));
+        let valve = self.calls[number].call.valve;
+        self.drive(valve, now);
+        self.pass_those_who_are_late(now, number);
+        let fate = self.calls[number].fate;
+        self.expect(fate == Fate::Starts(admitted_at), |world| {
+            format!("call {number} starts as of {admitted_at}: {}", world.tell(number, now))
+        });
+        self.calls[number].fate = Fate::Runs { since: admitted_at };
+        let running = self.calls.iter().filter(|other| other.call.valve == valve && matches!(other.fate, Fate::Runs { .. }));
+        let (running, limit) = (running.count(), self.valves[valve].limit);
+        self.expect(running <= limit as usize, |_| format!("{running} jobs run where {limit} may"));
+        let in_time = self.calls[number].deadline.is_none_or(|deadline| admitted_at <= deadline);
+        self.expect(in_time, |world| format!("call {number} starts after its deadline: {}", world.tell(number, now)));
+        self.drive(valve, now);
+    }
+
+    /// This call starts. Those before it whose deadline is now, or who are too late, have been told so, though they have
+    /// not been seen to end yet.
+    fn pass_those_who_are_late(&mut self, now: u64, number: usize) {
+        let (valve, priority) = (self.calls[number].call.valve, self.calls[number].call.priority);
+        if self.calls[number].fate == Fate::Either {
+            let ahead: Vec<_> = self.queued(valve).filter(|other| self.calls[*other].call.priority >= priority).collect();
+            for other in ahead {
+                self.calls[other].fate = Fate::Ends(End::Late);
+            }
+            self.admit(number, now);
+        }
+        while self.calls[number].fate == Fate::Waits {
+            let expired = self.queued(valve).find(|other| self.calls[*other].deadline == Some(now));
+            let too_late = self.head(valve).filter(|head| self.is_too_late(*head, now));
+            let Some(late) = expired.or(too_late) else { return };
+            self.calls[late].fate = Fate::Ends(End::Late);
+            self.drive(valve, now);
+        }
+    }
+
+    /// A job is about to give its slot back.
+    pub(super) fn ends(&mut self, now: u64, number: usize) {
+        self.note(now, format_args!("end {number}"));
+        let Fate::Runs { since } = self.calls[number].fate else { return };
+        self.calls[number].fate = Fate::Ended { started: Some(since) };
+        let valve = self.calls[number].call.valve;
+        self.valves[valve].running -= 1;
+        self.drive(valve, now);
+    }
+
+    /// A call ended without a start.
+    pub(super) fn failed(&mut self, now: u64, number: usize, error: &Error) {
+        self.note(now, format_args!("call {number} fails: {error:?}"));
+        let valve = self.calls[number].call.valve;
+        let at_the_door = self.calls[number].fate.is_seen_at_the_door();
+        if !at_the_door {
+            // Whatever made it fail, those before it have been seen to.
+            self.drive(valve, now);
+        }
+        let right = self.is_right(now, number, error);
+        self.expect(right, |world| format!("call {number} fails with {error:?}: {}", world.tell(number, now)));
+        let counts = &mut self.valves[valve];
+        match error {
+            Error::Timeout { .. } => counts.timed_out += 1,
+            Error::WouldWait { .. } => counts.refused += 1,
+            Error::Cancelled => counts.cancelled += 1,
+            _ => {}
+        }
+        self.calls[number].fate = Fate::Ended { started: None };
+        if !at_the_door {
+            self.drive(valve, now);
+        }
+    }
+
+    fn is_right(&self, now: u64, number: usize, error: &Error) -> bool {
+        let state = &self.calls[number];
+        let valve = &self.valves[state.call.valve];
+        let refused = matches!(state.fate, Fate::Either | Fate::Ends(End::Refused));
+        match error {
+            Error::CostTooLarge { .. } => state.fate == Fate::Ends(End::TooDear),
+            Error::QueueFull { limit, .. } => {
+                let full = state.fate == Fate::Ends(End::Full) || (state.fate == Fate::Waits && state.full);
+                full && *limit == valve.queue_max
+            }
+            Error::Closed => state.fate == Fate::Ends(End::Closed),
+            Error::Cancelled => state.fate == Fate::Ends(End::Cancelled),
+            Error::WouldWait { retry_after, blocked_by, .. } => {
+                let retry_at = retry_after.map(|left| now + left.as_micros() as u64);
+                state.call.by == By::Try && refused && self.is_true(now, number, blocked_by, retry_at)
+            }
+            Error::Timeout { waited, retry_after, blocked_by, .. } => {
+                let retry_at = retry_after.map(|left| now + left.as_micros() as u64);
+                let Some(deadline) = state.deadline else { return false };
+                let right = match state.fate {
+                    _ if refused => self.is_true(now, number, blocked_by, retry_at),
+                    // It may have been told so just before it was cancelled or the valve closed.
+                    Fate::Waits | Fate::Ends(End::Late | End::Cancelled | End::Closed) if now == deadline => true,
+                    Fate::Waits | Fate::Ends(_) if now < deadline => {
+                        let too_late = matches!(blocked_by, Blocked::Rate { .. }) && retry_at.is_some_and(|at| at > deadline);
+                        too_late && self.is_true(now, number, blocked_by, retry_at)
+                    }
+                    _ => false,
+                };
+                right && waited.as_micros() as u64 == now - state.since
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether this holds up such a call now. A hint may come from a cheaper job: then it is a lower bound.
+    fn is_true(&self, now: u64, number: usize, blocked_by: &Blocked, retry_at: Option<u64>) -> bool {
+        let CallState { call, .. } = &self.calls[number];
+        let valve = &self.valves[call.valve];
+        let by = |end: u64| retry_at.is_some_and(|at| now < at && at <= end);
+        match blocked_by {
+            Blocked::Rate { .. } => by(self.earliest(now, call.cost)),
+            Blocked::Paused => by(self.paused_until),
+            Blocked::LocalConcurrency => retry_at.is_none() && valve.running == valve.limit,
+            Blocked::Queue => retry_at.is_none(),
+            _ => false,
+        }
+    }
+
+    /// A token is about to be cancelled.
+    pub(super) fn cancel(&mut self, now: u64, token: usize) {
+        self.note(now, format_args!("cancel {token}"));
+        self.cancelled[token] = true;
+        self.end_waits(End::Cancelled, |state| state.call.token == Some(token));
+        self.drive(token % self.valves.len(), now);
+    }
+
+    /// A pause was recorded, or is about to be: nothing else happens meanwhile.
+    pub(super) fn pause(&mut self, now: u64, length: u64) {
+        self.note(now, format_args!("pause for {length}"));
+        self.paused_until = self.paused_until.max(now + length);
+    }
+
+    pub(super) fn resume(&mut self, now: u64) {
+        self.note(now, "resume");
+        self.paused_until = 0;
+        for valve in 0..self.valves.len() {
+            self.drive(valve, now);
+        }
+    }
+
+    pub(super) fn close(&mut self, now: u64, valve: usize) {
+        self.note(now, format_args!("close {valve}"));
+        self.valves[valve].phase = Phase::Closed;
+        self.end_waits(End::Closed, |state| state.call.valve == valve);
+    }
+
+    pub(super) fn drain(&mut self, now: u64, valve: usize) {
+        self.note(now, format_args!("drain {valve}"));
+        if self.valves[valve].phase == Phase::Open {
+            self.valves[valve].phase = Phase::Draining;
+        }
+    }
+
+    /// A drain that began at `since` and may take `timeout` has returned.
+    pub(super) fn drained(&mut self, now: u64, valve: usize, since: u64, timeout: u64, result: &Result<(), Error>) {
+        self.note(now, format_args!("drained {valve}: {result:?}"));
+        let empty = self.valves[valve].running == 0 && self.queued(valve).next().is_none();
+        let right = match result {
+            Ok(()) => empty,
+            Err(Error::Timeout { waited, .. }) => now == since + timeout && waited.as_micros() as u64 == timeout,
+            Err(_) => false,
+        };
+        self.expect(right, |world| format!("drained {valve} with {result:?}, {} run", world.valves[valve].running));
+        self.valves[valve].phase = Phase::Closed;
+        self.end_waits(End::Closed, |state| state.call.valve == valve);
+    }
+
+    fn end_waits(&mut self, end: End, whose: impl Fn(&CallState) -> bool) {
+        for state in &mut self.calls {
+            if state.fate == Fate::Waits && whose(state) {
+                state.fate = Fate::Ends(end);
+            }
+        }
+    }
+
+    /// Everybody waits: nothing that could happen now is left to happen.
+    pub(super) fn settled(&mut self, now: u64, stats: &[Stats]) {
+        for (valve, stats) in stats.iter().enumerate() {
+            self.drive(valve, now);
+            let shown = (stats.queued, stats.running, stats.started, stats.timed_out, stats.cancelled, stats.refused);
+            let state = &self.valves[valve];
+            let queued = self.queued(valve).count();
+            let counted =
+                (queued, state.running.into(), state.started, state.timed_out, state.cancelled, state.refused);
+            self.expect(shown == counted, |_| {
+                format!("valve {valve} at {now}: stats are (queued, running, started, timed out, cancelled, refused) {shown:?}, not {counted:?}")
+            });
+            let why = self.why(valve, now, stats);
+            self.expect(why, |_| format!("valve {valve} at {now}: {queued} wait because of {:?}", stats.blocked_by));
+        }
+        for number in 0..self.calls.len() {
+            let state = &self.calls[number];
+            let right = match state.fate {
+                Fate::Starts(_) | Fate::Ends(_) | Fate::Either => false,
+                Fate::Waits => state.deadline.is_none_or(|deadline| deadline > now),
+                Fate::Runs { .. } | Fate::Ended { .. } => true,
+            };
+            self.expect(right, |world| format!("call {number} still waits at {now}: {}", world.tell(number, now)));
+        }
+    }
+
+    /// Whether what is said to hold up the head does.
+    fn why(&self, valve: usize, now: u64, stats: &Stats) -> bool {
+        let Some(head) = self.head(valve) else { return stats.blocked_by.is_none() };
+        match &stats.blocked_by {
+            Some(Blocked::Rate { .. }) => self.earliest(now, self.calls[head].call.cost) > now,
+            Some(Blocked::Paused) => now < self.paused_until,
+            Some(Blocked::LocalConcurrency) => self.valves[valve].running == self.valves[valve].limit,
+            _ => false,
+        }
+    }
+
+    /// Whether each call that was made has ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.calls.iter().all(|state| matches!(state.fate, Fate::Ended { .. }))
+    }
+
+    /// What started and when, as (tick, cost).
+    pub(super) fn starts(&self) -> Vec<(u64, u32)> {
+        let started = |state: &CallState| match state.fate {
+            Fate::Ended { started: Some(at) } | Fate::Runs { since: at } => Some((at, state.call.cost)),
+            _ => None,
+        };
+        let mut starts: Vec<_> = self.calls.iter().filter_map(started).collect();
+        starts.sort_unstable();
+        starts
+    }
+
+    fn queued(&self, valve: usize) -> impl Iterator<Item = usize> {
+        let waits = move |state: &CallState| state.call.valve == valve && state.fate == Fate::Waits;
+        self.calls.iter().enumerate().filter(move |(_, state)| waits(state)).map(|(number, _)| number)
+    }
+
+    fn head(&self, valve: usize) -> Option<usize> {
+        self.queued(valve).min_by_key(|&number| (std::cmp::Reverse(self.calls[number].call.priority), number))
+    }
+
+    fn earliest(&self, now: u64, cost: u32) -> u64 {
+        self.rules.iter().map(|rule| rule.earliest(now, cost)).max().unwrap_or(now)
+    }
+
+    /// Whether the rates alone put this call after its deadline.
+    fn is_too_late(&self, number: usize, now: u64) -> bool {
+        let state = &self.calls[number];
+        state.deadline.is_some_and(|deadline| self.earliest(now, state.call.cost) > deadline)
+    }
+
+    fn may_start(&self, valve: usize, now: u64, cost: u32) -> bool {
+        let state = &self.valves[valve];
+        now >= self.paused_until && state.running < state.limit && self.earliest(now, cost) == now
+    }
+
+    /// Lets those in front start for as long as they may.
+    fn drive(&mut self, valve: usize, now: u64) {
+        while let Some(head) = self.head(valve) {
+            if !self.may_start(valve, now, self.calls[head].call.cost) {
+                return;
+            }
+            self.admit(head, now);
+        }
+    }
+
+    fn admit(&mut self, number: usize, now: u64) {
+        let CallState { call, fate, .. } = &mut self.calls[number];
+        *fate = Fate::Starts(now);
+        for rule in &mut self.rules {
+            rule.spend(now, call.cost);
+        }
+        self.valves[call.valve].running += 1;
+        self.valves[call.valve].started += 1;
+    }
+
+    fn tell(&self, number: usize, now: u64) -> String {
+        let CallState { call, since, deadline, fate, .. } = &self.calls[number];
+        let valve = &self.valves[call.valve];
+        format!(
+            "it {fate:?}, called at {since} with deadline {deadline:?}; the rates let it start at {}, paused until {}, \
+             {} of {} run, valve {:?}, head {:?}",
+            self.earliest(now, call.cost.min(self.capacity())),
+            self.paused_until,
+            valve.running,
+            valve.limit,
+            valve.phase,
+            self.head(call.valve),
+        )
+    }
+
+    fn capacity(&self) -> u32 {
+        self.rules.iter().map(|rule| rule.plan.capacity()).min().unwrap_or(u32::MAX)
+    }
+}

@@ -1,0 +1,132 @@
+//! The system refuses a thread: an error or a wait, never a panic, and all works once it gives threads again.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use valve::{Error, Event, MemoryStore, Remote, Rule, Scheduler, Valve};
+
+use super::alone::alone;
+use super::{Footprint, check_sound, millis, nap, seconds};
+use crate::hooked::Hooked;
+
+#[test]
+fn a_refused_thread_is_an_error() {
+    alone(concat!(module_path!(), "::a_refused_thread_is_an_error"), || {
+        let before = Footprint::settled();
+        refused(Scheduler::with_stack(1 << 46));
+        assert_eq!(Footprint::now(), before, "something of it is left behind");
+
+        // The process's own scheduler, and then the thread for handlers.
+        let stingy = Refusing::new();
+        refused(Valve::builder("first").build());
+        refused(Scheduler::new());
+        drop(stingy);
+        assert_eq!(Footprint::now(), before, "something of it is left behind");
+        let valve = Valve::builder("first").concurrency(2).build().unwrap();
+        let stingy = Refusing::new();
+        refused(Valve::builder("second").on_event(|_| ()).build());
+        valve.run(|| ()).unwrap();
+        drop(stingy);
+        check_sound(&valve, 2);
+
+        let told = Arc::new(AtomicUsize::new(0));
+        let counting = Arc::clone(&told);
+        let count = move |_: &Event| drop(counting.fetch_add(1, Ordering::Relaxed));
+        let heard = Valve::builder("second").on_event(count).build().unwrap();
+        heard.pause(millis(1)).unwrap();
+        heard.resume().unwrap();
+        wait_until(|| told.load(Ordering::Relaxed) == 2);
+    });
+}
+
+#[test]
+fn a_refused_store_worker_only_delays() {
+    alone(concat!(module_path!(), "::a_refused_store_worker_only_delays"), || {
+        let store = Hooked::new(MemoryStore::new(), Some(Remote::default()), |_| Ok(()));
+        let rule = Rule::gcra(1_000, seconds(1)).burst(100);
+        let valve = Valve::builder("remote").rule(rule).concurrency(1).store(store).build().unwrap();
+        let held = valve.acquire().unwrap();
+        let before = Footprint::settled();
+        std::thread::scope(|scope| {
+            let waiters: Vec<_> = (0..5).map(|_| scope.spawn(|| valve.run(|| ()))).collect();
+            let impatient = scope.spawn(|| valve.job().max_wait(millis(100)).run(|_| ()));
+            wait_until(|| valve.stats().queued == 6);
+            let stingy = Refusing::new();
+            drop(held);
+            assert!(matches!(impatient.join().unwrap(), Err(Error::Timeout { .. })));
+            assert_eq!(valve.stats().started, 1, "someone started without being asked for");
+            drop(stingy);
+            for waiter in waiters {
+                waiter.join().unwrap().unwrap();
+            }
+        });
+        check_sound(&valve, 1);
+        drop(valve);
+        before.check_back();
+    });
+}
+
+#[track_caller]
+fn refused(result: Result<impl std::fmt::Debug, Error>) {
+    match result {
+        Err(error @ Error::Spawn(_)) => {
+            assert_eq!(error.code(), 12);
+            assert!(std::error::Error::source(&error).is_some(), "it does not say why");
+        }
+        other => panic!("the system gave a thread: {other:?}"),
+    }
+}
+
+#[track_caller]
+fn wait_until(mut holds: impl FnMut() -> bool) {
+    for _ in 0..1_000 {
+        if holds() {
+            return;
+        }
+        nap(10);
+    }
+    panic!("not within 10 s");
+}
+
+/// While it lives, the process gets no address space for another thread's stack.
+struct Refusing {
+    before: libc::rlimit,
+}
+
+/// Enough for whatever the test allocates, too little for a stack of 2 MiB.
+const SPARE: libc::rlim_t = 1 << 20;
+
+impl Refusing {
+    fn new() -> Refusing {
+        let pages = fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: libc::rlim_t = pages.split(' ').next().unwrap().parse().unwrap();
+        let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        limit(|| unsafe_get(&mut before));
+        let now = libc::rlimit { rlim_cur: pages * 4_096 + SPARE, ..before };
+        limit(|| unsafe_set(&now));
+        Refusing { before }
+    }
+}
+
+impl Drop for Refusing {
+    fn drop(&mut self) {
+        limit(|| unsafe_set(&self.before));
+    }
+}
+
+fn limit(call: impl FnOnce() -> libc::c_int) {
+    assert_eq!(call(), 0, "{}", std::io::Error::last_os_error());
+}
+
+#[expect(unsafe_code, reason = "no safe function of the standard library limits a process")]
+fn unsafe_get(limit: &mut libc::rlimit) -> libc::c_int {
+    // SAFETY: the pointer is to a `rlimit` that outlives the call.
+    unsafe { libc::getrlimit(libc::RLIMIT_AS, limit) }
+}
+
+#[expect(unsafe_code, reason = "no safe function of the standard library limits a process")]
+fn unsafe_set(limit: &libc::rlimit) -> libc::c_int {
+    // SAFETY: the pointer is to a `rlimit` that outlives the call.
+    unsafe { libc::setrlimit(libc::RLIMIT_AS, limit) }
+}
