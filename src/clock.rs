@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use parker::Parker;
-#[cfg(shuttle)]
-pub(crate) use system::jump_to;
 #[cfg(all(test, shuttle))]
 pub(crate) use system::begin;
+#[cfg(shuttle)]
+pub(crate) use system::jump_to;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use virtual_time::VirtualTime;
 

@@ -80,7 +80,11 @@ impl Store for Mortal {
 
 impl Drop for Mortal {
     fn drop(&mut self) {
-        assert_ne!(*self.scheduler.lock(), Some(current_thread().id()), "a user's value dropped on the scheduler");
+        assert_ne!(
+            *self.scheduler.lock(),
+            Some(current_thread().id()),
+            "a user's value dropped on the scheduler"
+        );
         assert!(self.dropped.settle(Outcome::Granted(())), "dropped twice");
         self.dropped.wake();
     }
@@ -101,15 +105,13 @@ impl Timed for Learns {
 pub(super) fn scheduler_holds_the_last_handle() {
     let stage = Stage::new();
     let (dropped, thread) = (Arc::new(Ticket::new(&Clock::System)), Arc::new(Mutex::new(None)));
-    let store = Mortal {
-        inner: MemoryStore::new(),
-        dropped: Arc::clone(&dropped),
-        scheduler: Arc::clone(&thread),
-    };
+    let store =
+        Mortal { inner: MemoryStore::new(), dropped: Arc::clone(&dropped), scheduler: Arc::clone(&thread) };
     let scheduler = stage.into_scheduler();
     let learns: Arc<dyn Timed> = Arc::new(Learns(thread));
     scheduler.set(0, 0, Timer { owner: Arc::downgrade(&learns), timer: 0 }).unwrap();
-    let valve = Valve::builder("scene").rule(Rule::gcra(1, SOON)).store(store).scheduler(&scheduler).build().unwrap();
+    let valve =
+        Valve::builder("scene").rule(Rule::gcra(1, SOON)).store(store).scheduler(&scheduler).build().unwrap();
     drop(scheduler);
     let caller = shuttle::thread::spawn(move || {
         for _ in 0..2 {
@@ -138,6 +140,27 @@ pub(super) fn scheduler_stops_below_a_wait() {
     }
     let scheduler = stage.scheduler.clone();
     stage.go(move || scheduler.shutdown(Duration::MAX).unwrap());
+    stage.end(Left::Closed);
+}
+
+/// The scheduler stops while a drain waits for a job and for its deadline, or before it begins to: the deadline cannot come
+/// any more, so the drain ends.
+pub(super) fn scheduler_stops_below_a_drain() {
+    let mut stage = Stage::new();
+    let player = stage.valve(1, |valve| valve);
+    let held = player.start(player.valve.acquire_owned()).unwrap();
+    let drained = Arc::new(Ticket::new(&Clock::System));
+    let end = Arc::clone(&drained);
+    stage.plays(&player, move |player| {
+        let drained = player.valve.drain(FAR);
+        assert!(matches!(drained, Err(Error::Timeout { .. } | Error::Closed)), "{drained:?}");
+        assert!(end.settle(Outcome::Granted(())));
+        end.wake();
+    });
+    let scheduler = stage.scheduler.clone();
+    stage.go(move || scheduler.shutdown(Duration::MAX).unwrap());
+    let Outcome::Granted(()) = drained.wait() else { panic!("nobody fails this ticket") };
+    held.end();
     stage.end(Left::Closed);
 }
 

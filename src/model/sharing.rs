@@ -59,6 +59,4 @@ pub(super) fn one_budget() {
     stage.end(Left::Open);
     let started = started.load(Relaxed);
     assert!(started <= 2, "{started} started on what was left for 2");
-    let refused = one.valve.try_acquire().is_err() || two.valve.try_acquire().is_err();
-    assert!(started < 2 || refused, "the budget grew");
 }

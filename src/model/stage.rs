@@ -99,7 +99,11 @@ impl Player {
             Ok(permit) => {
                 self.ledger.started.fetch_add(1, Relaxed);
                 let running = self.ledger.running.fetch_add(1, Relaxed) + 1;
-                assert!(running <= self.ledger.limit, "{running} jobs run at once, {} may", self.ledger.limit);
+                assert!(
+                    running <= self.ledger.limit,
+                    "{running} jobs run at once, {} may",
+                    self.ledger.limit
+                );
                 Ok(Running { permit, ledger: Arc::clone(&self.ledger) })
             }
             Err(error) => {
@@ -132,7 +136,10 @@ impl Player {
         assert_eq!(stats.cancelled, ledger.cancelled.load(Relaxed), "cancelled");
         assert_eq!(stats.refused, ledger.refused.load(Relaxed), "refused");
         eventually(|| self.valve.word().0 == 0, "a slot is lost");
-        eventually(|| self.valve.word().1 == (left == Left::Closed), "an idle valve takes the quick way if it is open");
+        eventually(
+            || self.valve.word().1 == (left == Left::Closed),
+            "an idle valve takes the quick way if it is open",
+        );
     }
 }
 

@@ -41,6 +41,10 @@ impl Core {
         state.drains.push(Drain { since, deadline, ticket: Arc::clone(&ticket) });
         let timer = deadline.and_then(|at| self.set_timer(&mut state, at, DEADLINES_LAST | self.number, DRAIN));
         self.drive(state);
+        if deadline.is_some() && timer.is_none() {
+            // The scheduler has stopped, so the deadline would never come.
+            self.end_drains(since);
+        }
         let outcome = ticket.wait();
         if let Some(timer) = timer {
             self.scheduler.cancel(timer);
@@ -52,14 +56,14 @@ impl Core {
         }
     }
 
-    /// Ends the drains whose time is over.
+    /// Ends the drains whose time is over, or can be over no more because the scheduler has stopped.
     pub(super) fn end_drains(&self, now: Tick) {
         let mut after = After::default();
         let mut state = self.state.lock();
         let free = self.free(&state);
         let (why, at) = state.queue.head_blocked(now, free).unwrap_or((Why::Local, None));
         let orphaned = state.orphaned;
-        let over = |drain: &Drain| orphaned || drain.deadline.is_some_and(|deadline| deadline <= now);
+        let over = |drain: &Drain| drain.deadline.is_some_and(|deadline| orphaned || deadline <= now);
         let (ended, left) = std::mem::take(&mut state.drains).into_iter().partition(over);
         state.drains = left;
         drop(state);

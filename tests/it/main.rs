@@ -8,6 +8,7 @@
 
 mod cases;
 mod concurrency;
+mod docs;
 mod grants;
 mod hooked;
 mod order;
@@ -17,6 +18,6 @@ mod rates;
 mod repository;
 mod support;
 mod tidy;
-mod trouble;
 mod timing;
+mod trouble;
 mod watchdog;

@@ -40,9 +40,7 @@ impl Scene {
     /// A job that takes no time, called for by a thread of its own as soon as the clock lets it.
     fn job(&self, options: impl for<'a> FnOnce(Job<'a>) -> Job<'a> + Send + 'static) -> Ending {
         let (valve, clock, starts) = (self.valve.clone(), self.clock.clone(), Arc::clone(&self.starts));
-        self.clock.spawn("job", move || {
-            options(valve.job()).run(|_| starts.lock().push(micros(clock.now())))
-        })
+        self.clock.spawn("job", move || options(valve.job()).run(|_| starts.lock().push(micros(clock.now()))))
     }
 
     fn jobs(&self, count: usize) {

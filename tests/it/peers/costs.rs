@@ -85,7 +85,11 @@ fn a_cost_of_zero_is_refused() {
 #[track_caller]
 fn too_large(valve: &Valve, cost: u32, max: u32, rule: &str) {
     let job = || valve.job().cost(cost);
-    let ends = [job().run(|_| unreachable!("it can never start")), job().acquire().map(drop), job().try_acquire().map(drop)];
+    let ends = [
+        job().run(|_| unreachable!("it can never start")),
+        job().acquire().map(drop),
+        job().try_acquire().map(drop),
+    ];
     for end in ends {
         match end {
             Err(Error::CostTooLarge { cost: said, max: most, rule: name, .. }) => {

@@ -3,9 +3,9 @@
 #![expect(clippy::disallowed_methods, reason = "jobs that take real time, and how long threads took")]
 
 use std::fs;
+use std::sync::Arc;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -110,7 +110,9 @@ fn cancelling_runner_and_waiter_together_leaves_no_trace() {
                 match valve.job().cancel(token).run(|_| ()) {
                     Err(Error::Cancelled) => {}
                     // The runner saw the flag and ended first, and so let it start.
-                    Ok(()) => drop(overtaken.fetch_add(1, Ordering::Relaxed)),
+                    Ok(()) => {
+                        overtaken.fetch_add(1, Ordering::Relaxed);
+                    }
                     Err(other) => panic!("{other:?}"),
                 }
                 end.wait();

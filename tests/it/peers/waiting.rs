@@ -150,7 +150,8 @@ fn a_thousand_jobs_keep_their_order() {
     scene.valve.resume().unwrap();
     scene.to(2_000);
     let of = |priority: u32| (0..1_000).filter(move |number| number % 3 == priority);
-    let expected: Vec<_> = of(2).chain(of(1)).chain(of(0)).map(|number| ((number % 3) as i32, number)).collect();
+    let expected: Vec<_> =
+        of(2).chain(of(1)).chain(of(0)).map(|number| ((number % 3) as i32, number)).collect();
     assert_eq!(*served.lock(), expected);
 }
 

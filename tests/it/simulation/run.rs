@@ -2,7 +2,7 @@
 
 use super::plan::{Act, By, Call, Plan, RulePlan, Step};
 use super::world::World;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -106,6 +106,14 @@ impl Stage {
         Stage { clock, valves, tokens, world: Arc::new(Mutex::new(World::new(plan))) }
     }
 
+    /// The model, up to date with what can be seen of the valves.
+    fn world(&self, told: Option<usize>) -> MutexGuard<'_, World> {
+        let stats: Vec<Stats> = self.valves.iter().map(Valve::stats).collect();
+        let mut world = self.world.lock();
+        world.observe(self.now(), &stats, told);
+        world
+    }
+
     fn now(&self) -> u64 {
         self.clock.now().as_micros() as u64
     }
@@ -116,19 +124,19 @@ impl Stage {
             Step::Advance(ticks) => drop(self.clock.advance(Duration::from_micros(*ticks))),
             Step::Next => drop(self.clock.advance_to_next()),
             Step::Act(Act::Call(call)) => {
-                let number = self.world.lock().call(self.now(), call);
+                let number = self.world(None).call(self.now(), call);
                 match self.valves[call.valve].job().priority(call.priority).cost(call.cost).try_acquire() {
                     Ok(permit) => {
                         self.started(number, permit.admitted_at());
                         kept.push((number, permit));
                     }
-                    Err(error) => self.world.lock().failed(self.now(), number, &error),
+                    Err(error) => self.failed(number, &error),
                 }
             }
             Step::Act(act) => self.perform(act),
             Step::LetGo => {
                 for (number, permit) in kept.drain(..) {
-                    self.world.lock().ends(self.now(), number);
+                    self.world(None).ends(self.now(), number);
                     drop(permit);
                 }
             }
@@ -138,7 +146,7 @@ impl Stage {
 
     fn look(&self) -> Result<(), String> {
         let stats: Vec<Stats> = self.valves.iter().map(Valve::stats).collect();
-        let mut world = self.world.lock();
+        let mut world = self.world(None);
         world.settled(self.now(), &stats);
         match world.broken.take() {
             None => Ok(()),
@@ -153,7 +161,7 @@ impl Stage {
             return Err(self.story("somebody waits, and nothing will ever happen"));
         }
         for (valve, handle) in self.valves.iter().enumerate() {
-            self.world.lock().close(self.now(), valve);
+            self.world(None).close(self.now(), valve);
             handle.close();
             let stats = handle.stats();
             if (stats.running, stats.queued) != (0, 0) {
@@ -169,33 +177,33 @@ impl Stage {
             Act::Sleep(ticks) => self.clock.sleep(Duration::from_micros(*ticks)),
             Act::Call(call) => self.call(call),
             Act::Cancel(token) => {
-                self.world.lock().cancel(self.now(), *token);
+                self.world(None).cancel(self.now(), *token);
                 self.tokens[*token].cancel();
             }
             Act::Pause { valve, length } => {
-                self.world.lock().pause(self.now(), *length);
+                self.world(None).pause(self.now(), *length);
                 self.valves[*valve].pause(Duration::from_micros(*length)).unwrap();
             }
             Act::Resume { valve } => {
-                self.world.lock().resume(self.now());
+                self.world(None).resume(self.now());
                 self.valves[*valve].resume().unwrap();
             }
             Act::Close { valve } => {
-                self.world.lock().close(self.now(), *valve);
+                self.world(None).close(self.now(), *valve);
                 self.valves[*valve].close();
             }
             Act::Drain { valve, timeout } => {
                 let since = self.now();
-                self.world.lock().drain(since, *valve);
+                self.world(None).drain(since, *valve);
                 let result = self.valves[*valve].drain(Duration::from_micros(*timeout));
-                self.world.lock().drained(self.now(), *valve, since, *timeout, &result);
+                self.world(None).drained(self.now(), *valve, since, *timeout, &result);
             }
         }
     }
 
     /// A participant's call: made, held for as long as it takes, and given back.
     fn call(&self, call: &Call) {
-        let number = self.world.lock().call(self.now(), call);
+        let number = self.world(None).call(self.now(), call);
         let mut job = self.valves[call.valve].job().priority(call.priority).cost(call.cost);
         if let Some(wait) = call.max_wait {
             job = job.max_wait(Duration::from_micros(wait));
@@ -221,19 +229,24 @@ impl Stage {
             }
         };
         if let Err(error) = result {
-            self.world.lock().failed(self.now(), number, &error);
+            self.failed(number, &error);
         }
+    }
+
+    fn failed(&self, number: usize, error: &Error) {
+        let told = matches!(error, Error::Timeout { .. }).then_some(number);
+        self.world(told).failed(self.now(), number, error);
     }
 
     fn hold(&self, number: usize, call: &Call, admitted_at: std::time::SystemTime) {
         self.started(number, admitted_at);
         self.clock.sleep(Duration::from_micros(call.takes));
-        self.world.lock().ends(self.now(), number);
+        self.world(None).ends(self.now(), number);
     }
 
     fn started(&self, number: usize, admitted_at: std::time::SystemTime) {
         let at = admitted_at.duration_since(UNIX_EPOCH).unwrap().as_micros() as u64;
-        self.world.lock().started(self.now(), number, at);
+        self.world(None).started(self.now(), number, at);
     }
 
     fn story(&self, broken: &str) -> String {

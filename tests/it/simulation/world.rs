@@ -40,8 +40,6 @@ struct CallState {
     call: Call,
     since: u64,
     deadline: Option<u64>,
-    /// The queue was full when it came, if all who were too late still waited.
-    full: bool,
     fate: Fate,
 }
 
@@ -49,8 +47,6 @@ struct CallState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Waits,
-    /// It does not wait. It starts if those before it, who are all too late, have been told so, and else does not.
-    Either,
     /// It ends without a start at this tick.
     Ends(End),
     /// It was admitted at this tick and must be seen to start.
@@ -67,7 +63,7 @@ enum End {
     Refused,
     /// The queue is full; if it is too late as well, it may hear of that instead.
     Full,
-    /// Somebody behind it has started, so it has been told that it is too late.
+    /// It has been told that its deadline has passed, or will.
     Late,
 }
 
@@ -111,14 +107,70 @@ impl World {
         }
     }
 
+    /// Learns from the figures which waits have ended for lateness, before those calls are seen to end: when a valve finds
+    /// out is its own affair. `told` has just been told so.
+    pub(super) fn observe(&mut self, now: u64, stats: &[Stats], told: Option<usize>) {
+        if let Some(told) = told.filter(|told| self.calls[*told].fate == Fate::Waits) {
+            // It was not to start instead.
+            self.drive(self.calls[told].call.valve, now);
+            if self.calls[told].fate == Fate::Waits {
+                self.calls[told].fate = Fate::Ends(End::Late);
+            }
+        }
+        for (valve, stats) in stats.iter().enumerate() {
+            while let Some((number, fate)) = self.next_to_learn(valve, now, stats.timed_out, told) {
+                self.calls[number].fate = fate;
+                self.drive(valve, now);
+            }
+        }
+    }
+
+    /// The next call to be known to be late, as long as fewer are than the figure says; or one that is not, after all.
+    fn next_to_learn(&mut self, valve: usize, now: u64, timed_out: u64, told: Option<usize>) -> Option<(usize, Fate)> {
+        let of_valve = |number: &usize| self.calls[*number].call.valve == valve;
+        let late = |number: &usize| of_valve(number) && self.calls[*number].fate == Fate::Ends(End::Late);
+        let refused = told.filter(|told| of_valve(told) && !late(told));
+        let late: Vec<_> = (0..self.calls.len()).filter(late).collect();
+        let known = self.valves[valve].timed_out + (late.len() + refused.iter().count()) as u64;
+        if known > timed_out {
+            let guessed = late.into_iter().find(|number| Some(*number) != told);
+            self.expect(guessed.is_some(), |_| format!("valve {valve}: not all timeouts are counted"));
+            return guessed.map(|number| (number, Fate::Waits));
+        }
+        if known == timed_out {
+            return None;
+        }
+        self.drive(valve, now);
+        let next = self.likely_late(valve, now);
+        self.expect(next.is_some(), |_| format!("valve {valve}: {timed_out} timeouts are too many"));
+        next.map(|number| (number, Fate::Ends(End::Late)))
+    }
+
+    /// Who has been told that it is too late, if somebody has: the head, those that the head's refusal speaks of, any that
+    /// a refusal could speak of, and then those whose deadline is now.
+    fn likely_late(&self, valve: usize, now: u64) -> Option<usize> {
+        let head = self.head(valve)?;
+        let cost = self.calls[head].call.cost;
+        let start = self.earliest(now, cost);
+        let spoken_of = |number: &usize| {
+            let CallState { call, deadline, .. } = &self.calls[*number];
+            call.cost >= cost && deadline.is_some_and(|deadline| deadline < start)
+        };
+        let too_late = |number: &usize| self.is_too_late(*number, now);
+        Some(head)
+            .filter(too_late)
+            .or_else(|| self.queued(valve).find(spoken_of))
+            .or_else(|| self.queued(valve).find(too_late))
+            .or_else(|| self.queued(valve).find(|number| self.calls[*number].deadline == Some(now)))
+    }
+
     /// A call is about to be made; gives its number.
     pub(super) fn call(&mut self, now: u64, call: &Call) -> usize {
         let number = self.calls.len();
         self.note(now, format_args!("call {number} {call:?}"));
         let deadline = call.max_wait.filter(|_| call.by != By::Try).map(|wait| now + wait);
-        let full = self.queued(call.valve).count() >= self.valves[call.valve].queue_max;
         let fate = self.fate_of(now, call);
-        self.calls.push(CallState { call: call.clone(), since: now, deadline, full, fate });
+        self.calls.push(CallState { call: call.clone(), since: now, deadline, fate });
         if let Fate::Starts(_) = fate {
             self.admit(number, now);
         }
@@ -130,8 +182,6 @@ impl World {
 
     fn fate_of(&self, now: u64, call: &Call) -> Fate {
         let valve = &self.valves[call.valve];
-        let ahead = |other: &usize| self.calls[*other].call.priority >= call.priority;
-        let late = |other: &usize| self.is_too_late(*other, now);
         if call.cost > self.capacity() {
             Fate::Ends(End::TooDear)
         } else if call.token.is_some_and(|token| self.cancelled[token]) {
@@ -139,13 +189,10 @@ impl World {
         } else if valve.phase != Phase::Open {
             Fate::Ends(End::Closed)
         } else if call.by == By::Try || call.max_wait == Some(0) {
-            let ahead: Vec<_> = self.queued(call.valve).filter(ahead).collect();
-            match self.may_start(call.valve, now, call.cost) {
-                true if ahead.is_empty() => Fate::Starts(now),
-                true if ahead.iter().all(late) => Fate::Either,
-                _ => Fate::Ends(End::Refused),
-            }
-        } else if self.queued(call.valve).filter(|other| !late(other)).count() >= valve.queue_max {
+            let ahead = self.queued(call.valve).any(|other| self.calls[other].call.priority >= call.priority);
+            let starts = !ahead && self.may_start(call.valve, now, call.cost);
+            if starts { Fate::Starts(now) } else { Fate::Ends(End::Refused) }
+        } else if self.queued(call.valve).count() >= valve.queue_max {
             Fate::Ends(End::Full)
         } else {
             Fate::Waits
@@ -157,7 +204,6 @@ impl World {
         self.note(now, format_args!("start {number} admitted at {admitted_at}"));
         let valve = self.calls[number].call.valve;
         self.drive(valve, now);
-        self.pass_those_who_are_late(now, number);
         let fate = self.calls[number].fate;
         self.expect(fate == Fate::Starts(admitted_at), |world| {
             format!("call {number} starts as of {admitted_at}: {}", world.tell(number, now))
@@ -169,26 +215,6 @@ impl World {
         let in_time = self.calls[number].deadline.is_none_or(|deadline| admitted_at <= deadline);
         self.expect(in_time, |world| format!("call {number} starts after its deadline: {}", world.tell(number, now)));
         self.drive(valve, now);
-    }
-
-    /// This call starts. Those before it whose deadline is now, or who are too late, have been told so, though they have
-    /// not been seen to end yet.
-    fn pass_those_who_are_late(&mut self, now: u64, number: usize) {
-        let (valve, priority) = (self.calls[number].call.valve, self.calls[number].call.priority);
-        if self.calls[number].fate == Fate::Either {
-            let ahead: Vec<_> = self.queued(valve).filter(|other| self.calls[*other].call.priority >= priority).collect();
-            for other in ahead {
-                self.calls[other].fate = Fate::Ends(End::Late);
-            }
-            self.admit(number, now);
-        }
-        while self.calls[number].fate == Fate::Waits {
-            let expired = self.queued(valve).find(|other| self.calls[*other].deadline == Some(now));
-            let too_late = self.head(valve).filter(|head| self.is_too_late(*head, now));
-            let Some(late) = expired.or(too_late) else { return };
-            self.calls[late].fate = Fate::Ends(End::Late);
-            self.drive(valve, now);
-        }
     }
 
     /// A job is about to give its slot back.
@@ -228,13 +254,10 @@ impl World {
     fn is_right(&self, now: u64, number: usize, error: &Error) -> bool {
         let state = &self.calls[number];
         let valve = &self.valves[state.call.valve];
-        let refused = matches!(state.fate, Fate::Either | Fate::Ends(End::Refused));
+        let refused = state.fate == Fate::Ends(End::Refused);
         match error {
             Error::CostTooLarge { .. } => state.fate == Fate::Ends(End::TooDear),
-            Error::QueueFull { limit, .. } => {
-                let full = state.fate == Fate::Ends(End::Full) || (state.fate == Fate::Waits && state.full);
-                full && *limit == valve.queue_max
-            }
+            Error::QueueFull { limit, .. } => state.fate == Fate::Ends(End::Full) && *limit == valve.queue_max,
             Error::Closed => state.fate == Fate::Ends(End::Closed),
             Error::Cancelled => state.fate == Fate::Ends(End::Cancelled),
             Error::WouldWait { retry_after, blocked_by, .. } => {
@@ -247,8 +270,8 @@ impl World {
                 let right = match state.fate {
                     _ if refused => self.is_true(now, number, blocked_by, retry_at),
                     // It may have been told so just before it was cancelled or the valve closed.
-                    Fate::Waits | Fate::Ends(End::Late | End::Cancelled | End::Closed) if now == deadline => true,
-                    Fate::Waits | Fate::Ends(_) if now < deadline => {
+                    Fate::Ends(End::Late | End::Cancelled | End::Closed) if now == deadline => true,
+                    Fate::Ends(_) if now < deadline => {
                         let too_late = matches!(blocked_by, Blocked::Rate { .. }) && retry_at.is_some_and(|at| at > deadline);
                         too_late && self.is_true(now, number, blocked_by, retry_at)
                     }
@@ -278,8 +301,10 @@ impl World {
     pub(super) fn cancel(&mut self, now: u64, token: usize) {
         self.note(now, format_args!("cancel {token}"));
         self.cancelled[token] = true;
-        self.end_waits(End::Cancelled, |state| state.call.token == Some(token));
-        self.drive(token % self.valves.len(), now);
+        // A valve without such a call does not look at its queue.
+        if self.end_waits(End::Cancelled, |state| state.call.token == Some(token)) {
+            self.drive(token % self.valves.len(), now);
+        }
     }
 
     /// A pause was recorded, or is about to be: nothing else happens meanwhile.
@@ -323,12 +348,10 @@ impl World {
         self.end_waits(End::Closed, |state| state.call.valve == valve);
     }
 
-    fn end_waits(&mut self, end: End, whose: impl Fn(&CallState) -> bool) {
-        for state in &mut self.calls {
-            if state.fate == Fate::Waits && whose(state) {
-                state.fate = Fate::Ends(end);
-            }
-        }
+    /// Whether there was any.
+    fn end_waits(&mut self, end: End, whose: impl Fn(&CallState) -> bool) -> bool {
+        let ended = self.calls.iter_mut().filter(|state| state.fate == Fate::Waits && whose(state));
+        ended.map(|state| state.fate = Fate::Ends(end)).count() > 0
     }
 
     /// Everybody waits: nothing that could happen now is left to happen.
@@ -349,7 +372,7 @@ impl World {
         for number in 0..self.calls.len() {
             let state = &self.calls[number];
             let right = match state.fate {
-                Fate::Starts(_) | Fate::Ends(_) | Fate::Either => false,
+                Fate::Starts(_) | Fate::Ends(_) => false,
                 Fate::Waits => state.deadline.is_none_or(|deadline| deadline > now),
                 Fate::Runs { .. } | Fate::Ended { .. } => true,
             };

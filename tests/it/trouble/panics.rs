@@ -54,8 +54,8 @@ fn a_panicking_job_frees_its_slot() {
         fails()
     };
     thread::scope(|scope| {
-        let neighbour = scope.spawn(|| valve.run(&until_it_ran));
-        let failing = scope.spawn(|| catch_unwind(AssertUnwindSafe(|| valve.run(&until_it_waits))).is_err());
+        let neighbour = scope.spawn(|| valve.run(until_it_ran));
+        let failing = scope.spawn(|| catch_unwind(AssertUnwindSafe(|| valve.run(until_it_waits))).is_err());
         while valve.stats().running < 2 {
             thread::yield_now();
         }
@@ -77,12 +77,14 @@ fn a_panicking_handler_poisons_nothing() {
                 panics();
             };
             let rule = Rule::gcra(1_000, seconds(1)).burst(20);
-            let valve = Valve::builder("handler").rule(rule).concurrency(2).on_event(handler).build().unwrap();
+            let valve =
+                Valve::builder("handler").rule(rule).concurrency(2).on_event(handler).build().unwrap();
             for round in 0..3 {
                 ARMED.store(round == 1, Ordering::Relaxed);
                 let _ = catch_unwind(AssertUnwindSafe(|| valve.pause(millis(1))));
                 let _ = catch_unwind(AssertUnwindSafe(|| valve.resume()));
-                let heard = [(); 2].map(|()| tells.recv_timeout(seconds(10)).expect("the events thread is gone"));
+                let heard =
+                    [(); 2].map(|()| tells.recv_timeout(seconds(10)).expect("the events thread is gone"));
                 assert!(heard[0].starts_with("Paused") && heard[1].starts_with("Resumed"), "{heard:?}");
                 thread::scope(|scope| {
                     for _ in 0..4 {
@@ -164,7 +166,8 @@ fn panicking_admissions(remote: bool, mode: OnStoreError) {
     let counting = Arc::clone(&left);
     let memory = MemoryStore::builder().clock(&clock).build();
     let store = Hooked::new(memory, remote.then(Remote::default), move |called| {
-        let took_one = || counting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        let took_one =
+            || counting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         assert!(called != Called::Admit || took_one().is_err(), "the store's own");
         Ok(())
     });
@@ -174,7 +177,8 @@ fn panicking_admissions(remote: bool, mode: OnStoreError) {
     let calls: Vec<_> = (0..30)
         .map(|_| {
             let (valve, its_clock) = (valve.clone(), clock.clone());
-            clock.spawn("call", move || valve.job().max_wait(seconds(600)).run(|_| its_clock.sleep(millis(1))))
+            clock
+                .spawn("call", move || valve.job().max_wait(seconds(600)).run(|_| its_clock.sleep(millis(1))))
         })
         .collect();
     clock.advance(seconds(300));
@@ -182,7 +186,8 @@ fn panicking_admissions(remote: bool, mode: OnStoreError) {
     let good = ends.iter().filter(|end| end.is_ok()).count();
     if mode == OnStoreError::Fail {
         let panicked = |error: &StoreError| error.kind() == StoreErrorKind::Panicked;
-        let told = ends.iter().filter(|end| matches!(end, Err(Error::StoreUnavailable(error)) if panicked(error)));
+        let told =
+            ends.iter().filter(|end| matches!(end, Err(Error::StoreUnavailable(error)) if panicked(error)));
         assert_eq!(good + told.count(), 30, "{case}: {ends:?}");
         assert!(good < 30, "{case}: nobody was told");
     } else {
@@ -247,7 +252,8 @@ fn a_store_that_panics_when_dropped_hurts_only_who_drops_it() {
     let valve = Valve::builder("bomb").store(Bomb(MemoryStore::new())).scheduler(&scheduler).build().unwrap();
     valve.run(|| ()).unwrap();
     assert!(catch_unwind(AssertUnwindSafe(|| drop(valve))).is_err());
-    let valve = Valve::builder("next").rule(Rule::gcra(1_000, seconds(1))).scheduler(&scheduler).build().unwrap();
+    let valve =
+        Valve::builder("next").rule(Rule::gcra(1_000, seconds(1))).scheduler(&scheduler).build().unwrap();
     (0..5).for_each(|_| valve.run(|| ()).unwrap());
     drop(valve);
     scheduler.shutdown(seconds(10)).unwrap();

@@ -32,7 +32,9 @@ fn a_refused_thread_is_an_error() {
 
         let told = Arc::new(AtomicUsize::new(0));
         let counting = Arc::clone(&told);
-        let count = move |_: &Event| drop(counting.fetch_add(1, Ordering::Relaxed));
+        let count = move |_: &Event| {
+            counting.fetch_add(1, Ordering::Relaxed);
+        };
         let heard = Valve::builder("second").on_event(count).build().unwrap();
         heard.pause(millis(1)).unwrap();
         heard.resume().unwrap();
@@ -43,11 +45,14 @@ fn a_refused_thread_is_an_error() {
 #[test]
 fn a_refused_store_worker_only_delays() {
     alone(concat!(module_path!(), "::a_refused_store_worker_only_delays"), || {
+        let before = Footprint::settled();
+        let scheduler = Scheduler::new().unwrap();
         let store = Hooked::new(MemoryStore::new(), Some(Remote::default()), |_| Ok(()));
         let rule = Rule::gcra(1_000, seconds(1)).burst(100);
-        let valve = Valve::builder("remote").rule(rule).concurrency(1).store(store).build().unwrap();
+        let valve = Valve::builder("remote").rule(rule).concurrency(1).store(store).scheduler(&scheduler);
+        let valve = valve.build().unwrap();
+        drop(scheduler);
         let held = valve.acquire().unwrap();
-        let before = Footprint::settled();
         std::thread::scope(|scope| {
             let waiters: Vec<_> = (0..5).map(|_| scope.spawn(|| valve.run(|| ()))).collect();
             let impatient = scope.spawn(|| valve.job().max_wait(millis(100)).run(|_| ()));

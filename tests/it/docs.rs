@@ -1,0 +1,38 @@
+//! Holds the pages that users read to what they must say: caveats and what is not promised, too.
+
+use crate::repository::read;
+
+/// What must be said, and a phrase of the page that says it.
+const SAID: [(&str, &str); 13] = [
+    ("V02", "No bound says when a job ends"),
+    ("V03", "No bound says when a request reaches the provider, nor how the provider counts it"),
+    ("V10", "Two adjoining windows may together pass nearly twice the limit"),
+    ("V14", "Timers may fire late, and no bound on lateness is given"),
+    ("V14", "A start is never before its rule allows"),
+    ("V16", "small delays add up in a queue that is always full"),
+    ("V21", "A start is the store's grant. The closure, and the request it sends, come later"),
+    ("V23", "A grant made before the pause may still start"),
+    ("V46", "A batch that is already on its way to the store may be granted before a job of higher priority"),
+    ("V47", "between processes there is neither order nor fairness"),
+    ("V74", "Queued jobs are in memory"),
+    ("V74", "They die with the process, and nothing of them is in the store"),
+    ("V75", "Work that must survive belongs in a durable job queue whose workers call the valve"),
+];
+
+#[test]
+fn the_guarantees_page_says_what_it_must() {
+    let page = one_line(&read("src/guarantees.md"));
+    let unsaid: Vec<_> = SAID.iter().filter(|(_, phrase)| !page.contains(phrase)).collect();
+    assert!(unsaid.is_empty(), "not said: {unsaid:#?}");
+
+    // The page opens with what its bounds do not measure.
+    let opening = page.split(" # ").next().unwrap();
+    let scope =
+        |id: &str| SAID.iter().filter(move |(of, _)| *of == id).all(|(_, phrase)| opening.contains(phrase));
+    assert!(scope("V02") && scope("V03"), "the opening does not say what no bound measures: {opening}");
+}
+
+/// Without line breaks and marks of emphasis, which may fall anywhere.
+fn one_line(text: &str) -> String {
+    text.replace("**", "").split_whitespace().collect::<Vec<_>>().join(" ")
+}
