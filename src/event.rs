@@ -188,7 +188,10 @@ impl Shared {
             let buried = std::mem::take(&mut *self.buried.lock());
             for value in buried {
                 if caught(|| drop(value)).is_none() {
-                    say(log::Level::Error, format_args!("a value given to a valve panicked when it was dropped"));
+                    say(
+                        log::Level::Error,
+                        format_args!("a value given to a valve panicked when it was dropped"),
+                    );
                 }
             }
             if stopping {

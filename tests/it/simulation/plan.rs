@@ -7,6 +7,8 @@ use valve::Rule;
 /// test itself does in between.
 #[derive(Debug)]
 pub(super) struct Plan {
+    /// What the clock shows when it begins.
+    pub(super) begin: u64,
     pub(super) rules: Vec<RulePlan>,
     pub(super) valves: Vec<ValvePlan>,
     /// How many there are; each is for the calls of one valve, its number modulo the number of valves.
@@ -104,13 +106,14 @@ impl Random {
 impl Plan {
     pub(super) fn draw(seed: u64) -> Plan {
         let random = &mut Random(seed);
+        let begin = random.of(&[0, 0, 59_300_000, 3_599_900_000, 77_777_777]);
         let rules: Vec<_> = (0..random.of(&[0, 1, 1, 1, 2, 3])).map(|_| RulePlan::draw(random)).collect();
         let valves: Vec<_> = (0..random.of(&[1, 1, 1, 2])).map(|_| ValvePlan::draw(random)).collect();
         let capacity = rules.iter().map(RulePlan::capacity).min().unwrap_or(3);
         let mut draw = Draw { random, valves: valves.len(), capacity, tokens: 2 * valves.len() };
         let participants = (0..3 + draw.random.below(6)).map(|_| draw.participant()).collect();
         let steps = (0..6 + draw.random.below(12)).map(|_| draw.step()).collect();
-        Plan { rules, valves, tokens: draw.tokens, participants, steps }
+        Plan { begin, rules, valves, tokens: draw.tokens, participants, steps }
     }
 
     pub(super) fn calls(&self) -> usize {
@@ -138,7 +141,8 @@ impl RulePlan {
     pub(super) fn rule(&self) -> Rule {
         match *self {
             RulePlan::Gcra { limit, interval, burst } => {
-                Rule::gcra(limit, Duration::from_micros(interval)).burst(burst).into()
+                let rule = Rule::gcra(limit, Duration::from_micros(interval));
+                if burst == 1 { rule.into() } else { rule.burst(burst).into() }
             }
             RulePlan::Window { limit, interval } => Rule::fixed_window(limit, Duration::from_micros(interval)).into(),
         }
@@ -165,7 +169,7 @@ impl Draw<'_> {
         let mut acts = vec![Act::Sleep(self.random.time())];
         for _ in 0..=self.random.below(4) {
             acts.push(Act::Call(self.call()));
-            match self.random.below(12) {
+            match self.random.below(10) {
                 0..=3 => acts.push(Act::Sleep(self.random.time())),
                 4 => acts.push(self.other()),
                 _ => {}
@@ -184,7 +188,7 @@ impl Draw<'_> {
             priority: random.of(&[0, 0, 0, 1, -1, i32::MAX]),
             cost: 1 + random.below(self.capacity.min(3).into()) as u32 + too_much * self.capacity,
             max_wait: random.one_in(3).then(|| random.time()),
-            token: random.one_in(5).then(|| random.below(tokens) as usize * self.valves + valve),
+            token: random.one_in(3).then(|| random.below(tokens) as usize * self.valves + valve),
             by: random.of(&[By::Acquire, By::Acquire, By::AcquireOwned, By::Try, By::Run, By::Run, By::Panic]),
             takes: random.time(),
         }
@@ -196,8 +200,8 @@ impl Draw<'_> {
         match self.random.below(16) {
             0 => Act::Close { valve },
             1 => Act::Drain { valve, timeout: self.random.time() },
-            2..=6 => Act::Cancel(self.random.below(self.tokens as u64) as usize),
-            7..=11 => Act::Pause { valve, length: self.random.time() },
+            2..=8 => Act::Cancel(self.random.below(self.tokens as u64) as usize),
+            9..=12 => Act::Pause { valve, length: self.random.time() },
             _ => Act::Resume { valve },
         }
     }

@@ -87,6 +87,7 @@ struct Stage {
 impl Stage {
     fn new(plan: &Plan) -> Stage {
         let clock = ManualClock::new();
+        clock.advance(Duration::from_micros(plan.begin));
         let store = MemoryStore::builder().clock(&clock).build();
         let valves = plan.valves.iter().map(|valve| {
             let mut builder = Valve::builder("simulated").store(store.clone()).clock(&clock);
