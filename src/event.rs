@@ -38,12 +38,58 @@ pub enum Event {
     },
     /// This valve learned that a pause was lifted.
     Resumed,
+    /// A running job lost its lease on a fleet-wide slot.
+    #[non_exhaustive]
+    LeaseLost {
+        /// How many jobs did, at once.
+        count: usize,
+    },
     /// The handler was too slow: this many of the oldest events were dropped.
     #[non_exhaustive]
     Dropped {
         /// How many since the last event that was delivered.
         count: u64,
     },
+}
+
+/// Why a running job should stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Abort {
+    /// Its lease on a fleet-wide slot ended: another process may have the slot.
+    LeaseLost,
+    /// Its [`CancelToken`](crate::CancelToken) was cancelled. The value it returns is still delivered.
+    Cancelled,
+}
+
+/// A job's wish to be called when it should stop: called at most once, and not after it was taken back.
+pub(crate) struct Callback {
+    call: Mutex<Option<Box<dyn FnOnce(Abort) + Send>>>,
+}
+
+impl Callback {
+    pub(crate) fn new(call: impl FnOnce(Abort) + Send + 'static) -> Arc<Callback> {
+        Arc::new(Callback { call: Mutex::new(Some(Box::new(call))) })
+    }
+
+    /// Takes the wish back; a call that has begun goes on.
+    pub(crate) fn forget(&self) {
+        let call = self.call.lock().take();
+        drop(call);
+    }
+
+    /// Whether it may still be called.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.call.lock().is_some()
+    }
+
+    fn fire(&self, reason: Abort) {
+        let call = self.call.lock().take();
+        let Some(call) = call else { return };
+        if caught(|| call(reason)).is_none() {
+            say(log::Level::Error, format_args!("an on_abort callback panicked"));
+        }
+    }
 }
 
 /// A handler of events.
@@ -104,6 +150,8 @@ pub(crate) struct Events {
 struct Shared {
     sender: Sender<(Arc<Sink>, Event)>,
     receiver: Receiver<(Arc<Sink>, Event)>,
+    /// Jobs' callbacks: as many as jobs run, and none is ever dropped.
+    aborts: Mutex<Vec<(Arc<Callback>, Abort)>>,
     /// Values of the user's whose last owner was a thread that must not run their `Drop`. Not in the channel, whose
     /// overflow would drop them right there.
     buried: Mutex<Vec<Box<dyn Any + Send>>>,
@@ -120,8 +168,9 @@ enum Thread {
 impl Events {
     pub(crate) fn new(clock: Clock) -> Events {
         let (sender, receiver) = bounded(CAPACITY);
-        let (buried, thread) = (Mutex::new(Vec::new()), Mutex::new(Thread::None));
-        Events { shared: Arc::new(Shared { sender, receiver, buried, thread }), clock }
+        let (aborts, buried) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+        let thread = Mutex::new(Thread::None);
+        Events { shared: Arc::new(Shared { sender, receiver, aborts, buried, thread }), clock }
     }
 
     /// Starts the thread if it does not run yet.
@@ -148,6 +197,12 @@ impl Events {
                 sink.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
+        self.wake();
+    }
+
+    /// Calls a job's callback.
+    pub(crate) fn abort(&self, callback: Arc<Callback>, reason: Abort) {
+        self.shared.aborts.lock().push((callback, reason));
         self.wake();
     }
 
@@ -184,6 +239,10 @@ impl Shared {
             let stopping = matches!(*self.thread.lock(), Thread::Stopping);
             while let Ok((sink, event)) = self.receiver.try_recv() {
                 sink.deliver(&event);
+            }
+            let aborts = std::mem::take(&mut *self.aborts.lock());
+            for (callback, reason) in aborts {
+                callback.fire(reason);
             }
             let buried = std::mem::take(&mut *self.buried.lock());
             for value in buried {

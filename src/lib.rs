@@ -6,6 +6,7 @@ mod clock;
 mod error;
 mod event;
 pub mod guarantees;
+mod lease;
 #[cfg(all(test, shuttle))]
 mod model;
 mod os;
@@ -19,7 +20,7 @@ pub mod testing;
 mod valve;
 
 pub use error::{Blocked, Error, Executed, StoreError, StoreErrorKind};
-pub use event::Event;
+pub use event::{Abort, Event};
 pub use rule::{FixedWindow, Gcra, RateRefusal, Rule, RuleSet, RuleState, Verdict};
 pub use scheduler::Scheduler;
 pub use store::{Answer, Ask, Counts, Deadline, Lease, MemoryStore, Notice, Refusal, Remote, Slots, Store, Token, Wake};
@@ -27,7 +28,9 @@ pub use store::{Answer, Ask, Counts, Deadline, Lease, MemoryStore, Notice, Refus
 pub use store::Quick;
 #[cfg(any(test, feature = "testing"))]
 pub use store::MemoryStoreBuilder;
-pub use valve::{Abort, CancelToken, Job, OnStoreError, OwnedPermit, Permit, Running, Stats, Valve, ValveBuilder};
+pub use valve::{
+    CancelToken, Concurrency, Job, OnAbort, OnStoreError, OwnedPermit, Permit, Running, Stats, Valve, ValveBuilder,
+};
 
 /// The examples in the README are tests.
 #[cfg(doctest)]

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use crate::planted::fault;
 
+pub(crate) use set::QuickRule;
 pub use set::{RateRefusal, RuleSet, Verdict};
 pub use state::RuleState;
 

@@ -6,6 +6,7 @@
 
 mod memory;
 mod remote;
+mod workers;
 
 use crate::clock::{Clock, Tick, duration};
 use crate::error::StoreError;
@@ -18,7 +19,8 @@ pub use memory::MemoryStore;
 #[cfg(any(test, feature = "testing"))]
 pub use memory::MemoryStoreBuilder;
 pub use remote::Remote;
-pub(crate) use remote::{Errand, Gate};
+pub(crate) use remote::Gate;
+pub(crate) use workers::{Errand, Runner, Work};
 
 /// Where the counts of many ids live: in this process, or somewhere that a fleet shares.
 ///
@@ -105,6 +107,13 @@ pub trait Store: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Whether those who watch are told of releases, as a rule at once. Waiters for a fleet-wide slot then ask again each
+    /// second only, in case a notice is lost or a lease ends unreleased; else each 50 ms and up to 10 more. The default
+    /// is `false`.
+    fn notifies(&self) -> bool {
+        false
+    }
+
     /// The clock that this store runs on, if a test turns it.
     #[cfg(feature = "testing")]
     fn clock(&self) -> Option<&crate::testing::ManualClock> {
@@ -150,11 +159,11 @@ pub trait Counts: Send + Sync {
     /// If it may still hold.
     fn resume(&self, deadline: Deadline) -> Result<(), StoreError>;
 
-    /// Decides one job without locks, if this store can for these rules: the same decision as [`admit`](Counts::admit).
-    /// The default cannot.
+    /// Decides one job without locks, if this store can for the rule set of this number: the same decision as
+    /// [`admit`](Counts::admit). The default cannot.
     #[doc(hidden)]
     #[inline]
-    fn quick(&self, _rules: &RuleSet, _cost: u32) -> Quick {
+    fn quick(&self, _rules: u64, _cost: u32) -> Quick {
         Quick::Unable
     }
 }

@@ -6,14 +6,14 @@
 #[cfg(not(shuttle))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
 #[cfg(not(shuttle))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 #[cfg(not(shuttle))]
 pub(crate) use std::thread::{ThreadId, current as current_thread};
 
 #[cfg(shuttle)]
 pub(crate) use model::{Condvar, Mutex, MutexGuard};
 #[cfg(shuttle)]
-pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 #[cfg(shuttle)]
 pub(crate) use shuttle::thread::{ThreadId, current as current_thread};
 

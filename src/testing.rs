@@ -1,10 +1,12 @@
 //! For tests, ours and yours: a clock that moves only when told to, and the contract every store must keep.
 
+mod chaos;
 mod contract;
 mod manual_clock;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod measure;
 
+pub use chaos::ChaosStore;
 pub use contract::store_contract;
 pub use manual_clock::ManualClock;

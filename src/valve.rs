@@ -5,14 +5,18 @@ mod cancel;
 mod closing;
 mod core;
 mod job;
+mod leasing;
+mod limits;
+mod nesting;
 mod permit;
+mod running;
 mod settings;
 mod stats;
 mod told;
 mod turn;
 mod wait;
 
-use self::core::{Core, Grant, SLOW};
+use self::core::{Core, ENDED, Grant, RUNNING, SLOW};
 use crate::error::{Error, StoreError};
 use crate::event::{Event, caught};
 use crate::os;
@@ -20,13 +24,17 @@ use crate::planted::fault;
 use crate::scheduler::Why;
 use crate::store::{Deadline, Quick};
 use crate::sync::Ordering;
+use crate::rule::Rule;
 use call::Call;
+use nesting::Inside;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use cancel::CancelToken;
 pub use job::Job;
-pub use permit::{Abort, OwnedPermit, Permit, Running};
+pub use limits::Concurrency;
+pub use permit::{OwnedPermit, Permit};
+pub use running::{OnAbort, Running};
 pub use settings::{OnStoreError, ValveBuilder};
 pub use stats::Stats;
 
@@ -81,7 +89,9 @@ impl Valve {
     /// [`Error::Closed`], [`Error::QueueFull`], [`Error::StoreUnavailable`] or [`Error::Forked`]; `work` has not run then.
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T, Error> {
         let permit = self.acquire()?;
+        let inside = self.enter();
         let value = work();
+        drop(inside);
         permit.finish()?;
         Ok(value)
     }
@@ -119,7 +129,7 @@ impl Valve {
     pub fn acquire(&self) -> Result<Permit<'_>, Error> {
         if !os::forked() {
             if let Quick::Granted(at) = self.core.quick(1) {
-                return Ok(Permit::new(&self.core, Grant { at }));
+                return Ok(Permit::new(&self.core, Grant { at, lease: None }));
             }
         }
         self.core.admit(&Call::PLAIN).map(|grant| Permit::new(&self.core, grant))
@@ -144,7 +154,7 @@ impl Valve {
     pub fn try_acquire(&self) -> Result<Permit<'_>, Error> {
         if !os::forked() {
             match self.core.quick(1) {
-                Quick::Granted(at) => return Ok(Permit::new(&self.core, Grant { at })),
+                Quick::Granted(at) => return Ok(Permit::new(&self.core, Grant { at, lease: None })),
                 Quick::Refused(wait) => return Err(self.core.refused_by_rate(wait)),
                 Quick::Unable => {}
             }
@@ -210,6 +220,46 @@ impl Valve {
         self.core.stats()
     }
 
+    /// Puts other rules in force, for those who wait too. A rule of the same name and interval keeps what was spent under
+    /// it. Calls that were let through at this very moment may still start under the old ones.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a rule out of range; nothing changes then. [`Error::Forked`]. Waiting calls whose cost can
+    /// no longer start end with [`Error::CostTooLarge`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use valve::{Rule, Valve};
+    ///
+    /// let valve = Valve::builder("api").rule(Rule::gcra(10, Duration::from_secs(1))).build()?;
+    /// valve.set_rules([Rule::gcra(1, Duration::from_secs(1)).into()])?;
+    /// assert!(valve.set_rules([Rule::gcra(0, Duration::from_secs(1)).into()]).is_err());
+    /// # Ok::<(), valve::Error>(())
+    /// ```
+    pub fn set_rules(&self, rules: impl IntoIterator<Item = Rule>) -> Result<(), Error> {
+        if os::forked() {
+            return Err(Error::Forked);
+        }
+        self.core.set_rules(rules.into_iter().collect())
+    }
+
+    /// Puts other limits on concurrency in force, for those who wait too. Jobs that run beyond a smaller limit go on; new
+    /// ones start once fewer run. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a limit out of range, or a global one with [`OnStoreError::Open`]; nothing changes then.
+    /// [`Error::StoreUnavailable`] if the system has no random numbers to name leases with. [`Error::Forked`].
+    pub fn set_concurrency(&self, concurrency: Concurrency) -> Result<(), Error> {
+        if os::forked() {
+            return Err(Error::Forked);
+        }
+        self.core.set_concurrency(concurrency)
+    }
+
     /// Ends every waiting call with [`Error::Closed`], and every later one. Jobs that run go on.
     pub fn close(&self) {
         if !os::forked() {
@@ -229,6 +279,16 @@ impl Valve {
             return Err(Error::Forked);
         }
         self.core.drain(timeout)
+    }
+
+    /// Marks the calling thread as one whose job holds a slot of this valve.
+    #[inline]
+    fn enter(&self) -> Inside {
+        Inside::enter(&self.core)
+    }
+
+    fn running<'a>(&'a self, permit: &'a Permit<'_>, token: Option<&'a CancelToken>) -> Running<'a> {
+        Running::new(&self.core, permit.grant(), token)
     }
 
     /// For the model checker: how many run, and whether every call takes the lock.
@@ -258,7 +318,7 @@ impl Core {
     fn start(&self, call: &Call<'_>) -> Result<Grant, Error> {
         if !os::forked() && call.is_quick() {
             if let Quick::Granted(at) = self.quick(call.cost) {
-                return Ok(Grant { at });
+                return Ok(Grant { at, lease: None });
             }
         }
         if call.max_wait.is_some_and(|wait| wait.is_zero()) && !call.instant {
@@ -277,8 +337,8 @@ impl Core {
 
     #[cold]
     fn refused_by_rate(&self, wait: u64) -> Error {
-        self.state.lock().totals.refused += 1;
-        self.would_wait(Why::Rate(0), Some(wait), 0)
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        self.would_wait(&self.state.lock(), Why::Rate(0), Some(wait), 0)
     }
 
     fn pause(&self, length: Duration) -> Result<(), Error> {
@@ -328,18 +388,19 @@ impl Core {
         };
         let state = self.state.lock();
         let free = self.free(&state);
-        // Read in this order, a job that starts in between counts as started and not the other way round.
-        let running = self.busy() - state.reserved;
-        let started = self.started.load(Ordering::Acquire);
+        let word = self.word.load(Ordering::Acquire);
+        let running = (word & RUNNING) - state.reserved;
+        let finished = word / ENDED + state.totals.ended;
         Stats {
             queued: state.queue.len(),
-            running: running.min(started),
-            started,
+            running,
+            started: running + finished,
+            finished,
             timed_out: state.totals.timed_out,
             cancelled: state.totals.cancelled,
-            refused: state.totals.refused,
+            refused: state.totals.refused + self.refused.load(Ordering::Relaxed),
             paused_for: state.queue.paused_until(now).map(|until| crate::clock::duration(until - now)),
-            blocked_by: state.queue.head_blocked(now, free).map(|(why, _)| self.blocked(why)),
+            blocked_by: state.queue.head_blocked(now, free).map(|(why, _)| wait::blocked(&state, why)),
             store_down,
         }
     }

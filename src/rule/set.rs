@@ -25,6 +25,16 @@ pub struct RuleSet {
     number: u64,
 }
 
+/// A set of at most one GCRA rule in the units of its own denominator.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct QuickRule {
+    pub(crate) number: u64,
+    pub(crate) n: u64,
+    /// 0 if there is no rule.
+    pub(crate) d: u32,
+    pub(crate) tolerance: u64,
+}
+
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
 #[derive(Debug)]
@@ -230,11 +240,17 @@ impl RuleSet {
         Verdict { granted, refusal: None }
     }
 
-    /// The arithmetic of a set that is one GCRA rule and nothing else, for a store that can do it without a
-    /// lock.
-    pub(crate) fn single_gcra(&self) -> Option<&CompiledGcra> {
+    /// The set as a store may decide by it without a lock, if it is one GCRA rule or none. The default set, which has no
+    /// number of its own, cannot be told from others.
+    pub(crate) fn quick(&self) -> Option<QuickRule> {
+        let number = self.number;
         match &*self.rules {
-            [CompiledRule { arithmetic: Arithmetic::Gcra(gcra), .. }] => Some(gcra),
+            _ if number == 0 => None,
+            [] => Some(QuickRule { number, n: 0, d: 0, tolerance: 0 }),
+            [CompiledRule { arithmetic: Arithmetic::Gcra(gcra), .. }] => {
+                let tolerance = gcra.tolerance_units();
+                Some(QuickRule { number, n: gcra.n(), d: gcra.d(), tolerance })
+            }
             _ => None,
         }
     }

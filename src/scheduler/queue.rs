@@ -16,6 +16,8 @@ pub(crate) struct Waiter<W> {
     pub(crate) deadline: Option<Tick>,
     /// It takes the next answer, whatever that is.
     pub(crate) instant: bool,
+    /// How many slots are held by jobs on the waiting thread's stack, if nothing but a start can end the wait.
+    pub(crate) inside: u64,
     pub(crate) timer: Option<TimerKey>,
 }
 
@@ -77,11 +79,12 @@ pub(crate) struct Queue<W> {
     hint: Option<Hint>,
     generation: u64,
     instants: usize,
+    stuck: u64,
 }
 
 impl<W> Queue<W> {
     pub(crate) fn new() -> Queue<W> {
-        Queue { heap: Heap::new(), next_sequence: 0, asking: false, hint: None, generation: 0, instants: 0 }
+        Queue { heap: Heap::new(), next_sequence: 0, asking: false, hint: None, generation: 0, instants: 0, stuck: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -110,6 +113,7 @@ impl<W> Queue<W> {
 
     pub(crate) fn join(&mut self, priority: i32, sequence: u64, waiter: Waiter<W>) -> Place {
         self.instants += usize::from(waiter.instant);
+        self.stuck += waiter.inside;
         self.heap.push(priority, sequence, waiter)
     }
 
@@ -120,12 +124,29 @@ impl<W> Queue<W> {
     pub(crate) fn remove(&mut self, place: Place) -> Option<Waiter<W>> {
         let waiter = self.heap.remove(place)?;
         self.instants -= usize::from(waiter.instant);
+        self.stuck -= waiter.inside;
         Some(waiter)
     }
 
     pub(crate) fn pop(&mut self) -> Option<Waiter<W>> {
         let (head, _) = self.heap.peek()?;
         self.remove(head)
+    }
+
+    /// How many slots are held by threads that wait here and that nothing but a start can free.
+    pub(crate) fn stuck(&self) -> u64 {
+        self.stuck
+    }
+
+    /// The places of all that wait, and their costs, in no order.
+    pub(crate) fn costs(&self) -> impl Iterator<Item = (Place, u32)> + '_ {
+        self.heap.iter().map(|(place, waiter)| (place, waiter.cost))
+    }
+
+    /// The latest to join of those that hold slots themselves.
+    pub(crate) fn last_stuck(&self) -> Option<Place> {
+        let stuck = self.heap.iter().filter(|(_, waiter)| waiter.inside > 0);
+        stuck.max_by_key(|(place, _)| self.heap.key(*place).map(|(_, sequence)| sequence)).map(|(place, _)| place)
     }
 
     /// The hint, if it holds up a job of this cost now. A refusal by a rate says nothing of cheaper jobs.
@@ -262,6 +283,14 @@ impl<W> Queue<W> {
     pub(crate) fn hold(&mut self, why: Why, until: Tick) {
         self.generation += 1;
         self.hint = Some(Hint { cost: 0, not_before: until, why, rate: None });
+    }
+
+    /// A fleet-wide slot came free: whoever waited for one may ask now.
+    pub(crate) fn slot_freed(&mut self) {
+        if self.hint.is_some_and(|hint| hint.why == Why::Slots) {
+            self.hint = None;
+        }
+        self.generation += 1;
     }
 
     /// The store answers again: whoever waited for that may ask now. What else is known still holds.

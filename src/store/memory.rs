@@ -10,9 +10,9 @@ mod tests;
 use crate::clock::{Clock, Tick, duration, ticks_up};
 use crate::error::StoreError;
 use crate::planted::fault;
-use crate::rule::{RuleSet, RuleState};
+use crate::rule::{QuickRule, RuleSet, RuleState};
 use crate::store::{Answer, Ask, Counts, Deadline, Lease, Notice, Quick, Refusal, Remote, Store, Token, Wake};
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicU64, Mutex, Ordering, fence};
 use slots::Held;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -134,7 +134,7 @@ impl std::fmt::Debug for MemoryStore {
 
 impl Store for MemoryStore {
     fn open(&self, id: &str) -> Result<Arc<dyn Counts>, StoreError> {
-        Ok(Arc::new(Opened { base: self.shared.base.clone(), id: self.id(id), matches: AtomicU64::new(0) }))
+        Ok(Arc::new(Opened { base: self.shared.base.clone(), id: self.id(id), matched: Matched::default() }))
     }
 
     fn remote(&self) -> Option<Remote> {
@@ -147,6 +147,10 @@ impl Store for MemoryStore {
         state.wakes.retain(|other| !other.is_stale());
         state.wakes.push(wake);
         Ok(())
+    }
+
+    fn notifies(&self) -> bool {
+        true
     }
 
     #[cfg(feature = "testing")]
@@ -256,8 +260,7 @@ impl Id {
 struct Opened {
     base: Base,
     id: Arc<Id>,
-    /// The rule set that the id's word stands for, once found out; rule sets are numbered from 1.
-    matches: AtomicU64,
+    matched: Matched,
 }
 
 impl Counts for Opened {
@@ -322,24 +325,24 @@ impl Counts for Opened {
     }
 
     #[inline]
-    fn quick(&self, rules: &RuleSet, cost: u32) -> Quick {
-        if self.matches.load(Ordering::Relaxed) != rules.number() {
-            return Quick::Unable;
-        }
+    fn quick(&self, rules: u64, cost: u32) -> Quick {
+        let Some(rule) = self.matched.read(rules) else { return Quick::Unable };
         let word = &self.id.word;
         let mut tat = word.load(Ordering::Acquire);
         if tat == TAKEN {
             return Quick::Unable;
         }
         let now = self.base.clock.now() - self.base.tick;
-        let Some(rule) = rules.single_gcra() else { return Quick::Granted(self.base.wall + now) };
-        let d = u64::from(rule.d());
-        let (limit, spend) = (now * d + rule.tolerance_units(), u64::from(cost) * rule.n());
+        if rule.d == 0 {
+            return Quick::Granted(self.base.wall + now);
+        }
+        let (arrival, spend) = (now * u64::from(rule.d), u64::from(cost) * rule.n);
+        let limit = arrival + rule.tolerance;
         loop {
-            let from = if fault("V16") { tat } else { tat.max(now * d) };
+            let from = if fault("V16") { tat } else { tat.max(arrival) };
             let after = from + spend;
             if after > limit {
-                return Quick::Refused((after - limit).div_ceil(d));
+                return Quick::Refused((after - limit).div_ceil(u64::from(rule.d)));
             }
             match word.compare_exchange_weak(tat, after, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Quick::Granted(self.base.wall + now),
@@ -350,14 +353,51 @@ impl Counts for Opened {
     }
 }
 
+/// The rule that the id's word stands for as this valve sees it, read without a lock: a seqlock whose sequence is the
+/// number of the rule set. Numbers only grow here, so none comes back while a reader looks.
+#[derive(Default)]
+struct Matched {
+    number: AtomicU64,
+    n: AtomicU64,
+    d: AtomicU64,
+    tolerance: AtomicU64,
+}
+
+impl Matched {
+    #[inline]
+    fn read(&self, number: u64) -> Option<QuickRule> {
+        if self.number.load(Ordering::Acquire) != number || number == 0 {
+            return None;
+        }
+        let n = self.n.load(Ordering::Relaxed);
+        let d = u32::try_from(self.d.load(Ordering::Relaxed)).ok()?;
+        let tolerance = self.tolerance.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        (self.number.load(Ordering::Relaxed) == number).then_some(QuickRule { number, n, d, tolerance })
+    }
+
+    /// Under the id's lock.
+    fn write(&self, rule: &QuickRule) {
+        if self.number.load(Ordering::Relaxed) >= rule.number {
+            return;
+        }
+        self.number.store(0, Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.n.store(rule.n, Ordering::Relaxed);
+        self.d.store(u64::from(rule.d), Ordering::Relaxed);
+        self.tolerance.store(rule.tolerance, Ordering::Relaxed);
+        self.number.store(rule.number, Ordering::Release);
+    }
+}
+
 impl Opened {
     /// Puts the state back into the word, if it is of one shape and nothing else need be looked at.
     fn give_word(&self, state: &mut State, rules: &RuleSet, now: u64) {
-        let mine = match rules.single_gcra() {
-            Some(rule) if rule.d() <= DENOMINATOR_MAX => Shape::Single { key: rules.key(0).into(), d: rule.d() },
-            None if rules.is_empty() => Shape::Single { key: "".into(), d: 0 },
-            _ => Shape::Many,
-        };
+        let quick = rules.quick().filter(|rule| rule.d <= DENOMINATOR_MAX);
+        let mine = quick.as_ref().map_or(Shape::Many, |rule| Shape::Single {
+            key: if rule.d == 0 { "".into() } else { rules.key(0).into() },
+            d: rule.d,
+        });
         if state.shape == Shape::Unknown {
             state.shape = mine;
         } else if state.shape != mine {
@@ -372,7 +412,9 @@ impl Opened {
             None => Some(0),
         };
         let Some(units) = units else { return };
-        self.matches.store(rules.number(), Ordering::Relaxed);
+        if let Some(rule) = &quick {
+            self.matched.write(rule);
+        }
         self.id.word.store(units, Ordering::Release);
     }
 }

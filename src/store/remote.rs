@@ -1,10 +1,10 @@
 //! How a store that may block is called: its worker threads, its time limit, and the breaker that spares it while it is down.
 
-use crate::clock::{Clock, Parker, Tick, ticks_up};
+use super::workers::{Errand, Runner, Work, Workers};
+use crate::clock::{Clock, Tick, ticks_up};
 use crate::error::{Error, Executed, StoreError};
 use crate::os;
 use crate::sync::Mutex;
-use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -26,30 +26,18 @@ pub struct Remote {
     handle: Arc<Handle>,
 }
 
-/// Work for a store worker.
-pub(crate) trait Errand: Send + Sync {
-    /// Makes one call to the store, or finds that none is due.
-    fn run(self: Arc<Self>);
-    /// The store turned bad, or good again.
-    fn store_turned(self: Arc<Self>, down: Option<StoreError>);
-}
-
 struct Handle {
-    shared: Arc<Shared>,
-}
-
-struct Shared {
-    workers: usize,
     timeout: Duration,
     state: Mutex<State>,
+    asks: Arc<Workers>,
+    leases: Arc<Workers>,
 }
+
+/// How many threads renew and release: two, so that one slow call does not hold up every lease of the client.
+const LEASE_WORKERS: usize = 2;
 
 #[derive(Default)]
 struct State {
-    due: VecDeque<Weak<dyn Errand>>,
-    idle: Vec<Arc<Parker>>,
-    started: usize,
-    stopping: bool,
     members: Vec<Weak<dyn Errand>>,
     breaker: Breaker,
 }
@@ -146,65 +134,42 @@ impl Remote {
     }
 
     fn with(workers: usize, timeout: Duration) -> Remote {
-        let shared = Shared { workers, timeout, state: Mutex::new(State::default()) };
-        Remote { handle: Arc::new(Handle { shared: Arc::new(shared) }) }
+        let asks = Workers::new("valve-store", workers);
+        let leases = Workers::new("valve-lease", LEASE_WORKERS);
+        Remote { handle: Arc::new(Handle { timeout, state: Mutex::new(State::default()), asks, leases }) }
     }
 
     /// How long one call may take.
     #[must_use]
     pub fn timeout(&self) -> Duration {
-        self.handle.shared.timeout
+        self.handle.timeout
     }
 
     /// Counts `member` among those who are told when the store turns.
     pub(crate) fn join(&self, member: Weak<dyn Errand>) {
-        let mut state = self.handle.shared.state.lock();
+        let mut state = self.handle.state.lock();
         state.members.retain(|other| other.strong_count() > 0);
         state.members.push(member);
     }
 
-    /// Has a worker run the errand soon; `Err` if no thread could be had at all.
+    /// Has an admission worker run the errand soon; `Err` if no thread could be had at all.
     pub(crate) fn submit(&self, clock: &Clock, errand: Weak<dyn Errand>) -> Result<(), Error> {
-        let shared = &self.handle.shared;
-        let mut state = shared.state.lock();
-        state.due.push_back(errand);
-        if let Some(idle) = state.idle.pop() {
-            drop(state);
-            idle.unpark();
-            return Ok(());
-        }
-        if state.started == shared.workers {
-            return Ok(());
-        }
-        let number = state.started;
-        state.started += 1;
-        drop(state);
-        let worker = Arc::clone(shared);
-        let its_clock = clock.clone();
-        let spawned = clock.spawn(&format!("valve-store-{number}"), None, move || worker.serve(&its_clock));
-        spawned.or_else(|error| {
-            let mut state = shared.state.lock();
-            state.started -= 1;
-            if state.started > 0 {
-                return Ok(());
-            }
-            let unserved = std::mem::take(&mut state.due);
-            drop(state);
-            drop(unserved);
-            Err(Error::Spawn(Arc::new(error)))
-        })
+        self.handle.asks.submit(clock, Runner::Weak(errand), Work::Ask)
+    }
+
+    /// Has a lease thread run the errand soon: never behind admissions.
+    pub(crate) fn submit_leases(&self, clock: &Clock, errand: Runner) -> Result<(), Error> {
+        self.handle.leases.submit(clock, errand, Work::Leases)
     }
 
     /// Whether an admission may be sent; who is let through must report.
     pub(crate) fn gate(&self, now: Tick) -> Gate {
-        let shared = &self.handle.shared;
-        shared.state.lock().breaker.gate(now, ticks_up(shared.timeout))
+        self.handle.state.lock().breaker.gate(now, ticks_up(self.handle.timeout))
     }
 
     /// Reports how a call went. The members are told if the store turned, outside the lock.
     pub(crate) fn report(&self, result: Result<(), &StoreError>, now: Tick) {
-        let shared = &self.handle.shared;
-        let mut state = shared.state.lock();
+        let mut state = self.handle.state.lock();
         let turned = match result {
             Ok(()) => state.breaker.good(),
             Err(error) => state.breaker.bad(error, now, spread(now)),
@@ -221,7 +186,7 @@ impl Remote {
 
     /// Why the store counts as down, if it does.
     pub(crate) fn down(&self) -> Option<StoreError> {
-        self.handle.shared.state.lock().breaker.down.as_ref().map(|down| down.error.clone())
+        self.handle.state.lock().breaker.down.as_ref().map(|down| down.error.clone())
     }
 }
 
@@ -239,44 +204,15 @@ impl Default for Remote {
 
 impl std::fmt::Debug for Remote {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let shared = &self.handle.shared;
-        out.debug_struct("Remote").field("workers", &shared.workers).field("timeout", &shared.timeout).finish()
-    }
-}
-
-impl Shared {
-    fn serve(&self, clock: &Clock) {
-        let parker = Arc::new(Parker::new(clock));
-        loop {
-            let mut state = self.state.lock();
-            if let Some(errand) = state.due.pop_front() {
-                drop(state);
-                if let Some(errand) = errand.upgrade() {
-                    errand.run();
-                }
-                continue;
-            }
-            if state.stopping {
-                return;
-            }
-            state.idle.push(Arc::clone(&parker));
-            drop(state);
-            parker.park();
-        }
+        out.debug_struct("Remote").field("timeout", &self.handle.timeout).finish_non_exhaustive()
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if os::forked() {
-            return;
-        }
-        let mut state = self.shared.state.lock();
-        state.stopping = true;
-        let idle = std::mem::take(&mut state.idle);
-        drop(state);
-        for parker in idle {
-            parker.unpark();
+        if !os::forked() {
+            self.asks.stop();
+            self.leases.stop();
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The handle with which one thread ends another's wait.
 
 use super::core::Core;
-use crate::scheduler::Place;
+use crate::event::{Abort, Callback};
+use crate::scheduler::{Place, Scheduler};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -38,6 +39,8 @@ struct Shared {
     cancelled: AtomicBool,
     /// Which calls wait with this token. Locked alone, never while a valve is.
     waiting: Mutex<Vec<(Weak<Core>, Place)>>,
+    /// Which running jobs want to hear of it, and through whose events thread. Locked alone too.
+    running: Mutex<Vec<(Arc<Callback>, Scheduler)>>,
 }
 
 impl CancelToken {
@@ -65,6 +68,22 @@ impl CancelToken {
                 core.cancelled(mine);
             }
         }
+        let running = std::mem::take(&mut *self.shared.running.lock());
+        for (callback, scheduler) in running {
+            scheduler.events().abort(callback, Abort::Cancelled);
+        }
+    }
+
+    /// Has `callback` called when the token is cancelled; `false` if it is already.
+    pub(super) fn on_cancel(&self, callback: &Arc<Callback>, scheduler: &Scheduler) -> bool {
+        let mut running = self.shared.running.lock();
+        // The flag is set before the list is taken: whoever sees it clear under this lock is on the list in time.
+        if self.is_cancelled() {
+            return false;
+        }
+        running.retain(|(other, _)| other.is_wanted());
+        running.push((Arc::clone(callback), scheduler.clone()));
+        true
     }
 
     /// Whether it was cancelled.

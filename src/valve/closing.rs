@@ -66,10 +66,11 @@ impl Core {
         let over = |drain: &Drain| drain.deadline.is_some_and(|deadline| orphaned || deadline <= now);
         let (ended, left) = std::mem::take(&mut state.drains).into_iter().partition(over);
         state.drains = left;
-        drop(state);
         let ended: Vec<Drain> = ended;
-        for drain in ended {
-            if drain.ticket.settle(Outcome::Failed(self.timeout(drain.since, why, at, now))) {
+        let errors: Vec<Error> = ended.iter().map(|drain| self.timeout(&state, drain.since, why, at, now)).collect();
+        drop(state);
+        for (drain, error) in ended.into_iter().zip(errors) {
+            if drain.ticket.settle(Outcome::Failed(error)) {
                 after.wakes.push(drain.ticket);
             }
         }

@@ -1,15 +1,18 @@
 //! The heart of a valve: its running count, its queue under one lock, and the way of a call through both.
 
+use super::leasing::Names;
+use super::limits::{Fast, Global, Limits};
 use super::settings::OnStoreError;
 use crate::clock::{Clock, Tick};
 use crate::error::StoreError;
 use crate::event::{Event, Sink};
 use crate::os;
+use crate::lease::{Lease, Leases};
 use crate::rule::RuleSet;
 use crate::scheduler::{Outcome, Place, Queue, Refused, Scheduler, Ticket, TimerKey};
-use crate::store::{Counts, Quick, Remote, Store};
+use crate::store::{Counts, Quick, Remote, Store, Token};
 use crate::sync::{AtomicU64, Mutex, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 pub(crate) struct Core {
@@ -17,17 +20,20 @@ pub(crate) struct Core {
     /// Decides between valves whose timers are due at one tick.
     pub(super) number: u64,
     pub(super) me: Weak<Core>,
-    /// How many jobs run (or are being asked for), and [`SLOW`]: one word, so that a release and a waiter that sets the
-    /// bit always see each other.
+    /// How many jobs run (or are being asked for), the bit [`SLOW`], and how many have ended: one word, so that a release and
+    /// a waiter that sets the bit always see each other, and so that an ended job costs one write.
     pub(super) word: AtomicU64,
-    pub(super) started: AtomicU64,
-    pub(super) limit: u64,
-    /// The greatest cost any rule can admit.
-    pub(super) cost_max: u32,
-    pub(super) rules: RuleSet,
+    /// Calls refused without a lock; the others are in the totals.
+    pub(super) refused: AtomicU64,
+    /// What the lock-free path goes by; changed under the lock, with the slow bit set.
+    pub(super) fast: Fast,
     pub(super) counts: Arc<dyn Counts>,
     pub(super) store: Arc<dyn Store>,
     pub(super) remote: Option<Remote>,
+    /// Names for leases, from when the first may be taken.
+    pub(super) names: OnceLock<Names>,
+    /// How soon a waiter for a fleet-wide slot asks again if nobody tells it to.
+    pub(super) recheck: Tick,
     pub(super) clock: Clock,
     pub(super) scheduler: Scheduler,
     pub(super) sink: Option<Arc<Sink>>,
@@ -40,24 +46,40 @@ pub(crate) struct Core {
 }
 
 /// Set while somebody waits or asks, or the valve is not open: then every call and every release takes the lock.
-pub(super) const SLOW: u64 = 1 << 63;
+pub(super) const SLOW: u64 = 1 << 31;
+/// The bits that count running jobs.
+pub(super) const RUNNING: u64 = SLOW - 1;
 /// "No limit": more jobs than a process can run.
-pub(super) const UNLIMITED: u64 = SLOW - 1;
+pub(super) const UNLIMITED: u64 = RUNNING;
+/// One job that ended, in the upper half of the word.
+pub(super) const ENDED: u64 = 1 << 32;
+/// So many have ended that the count must be moved to the totals: the next release takes the lock and does.
+pub(super) const FULL: u64 = 1 << 63;
 
 /// What a started job got.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Grant {
     /// When the store admitted it: microseconds of the Unix epoch by the store's clock.
     pub(crate) at: u64,
+    /// Its hold on a fleet-wide slot.
+    pub(crate) lease: Option<Arc<Lease>>,
 }
 
 pub(super) type Waiting = Arc<Ticket<Grant>>;
 
 pub(super) struct State {
+    pub(super) limits: Limits,
     pub(super) queue: Queue<Waiting>,
     /// Slots taken for jobs that are being asked for: in `word`, but not running yet.
     pub(super) reserved: u64,
     pub(super) wake: Option<(Tick, TimerKey)>,
+    pub(super) leases: Leases,
+    /// The timer for what the leases need next.
+    pub(super) lease_timer: Option<(Tick, TimerKey)>,
+    /// A lease thread was sent for to renew.
+    pub(super) renewal_due: bool,
+    /// When releases that no ask took along are sent.
+    pub(super) release_at: Option<Tick>,
     pub(super) phase: Phase,
     pub(super) drains: Vec<Drain>,
     /// How many to offer a local store next: doubles while all are admitted.
@@ -90,14 +112,29 @@ pub(super) struct Totals {
     pub(super) timed_out: u64,
     pub(super) cancelled: u64,
     pub(super) refused: u64,
+    pub(super) ended: u64,
 }
 
 /// Memory used anew by each ask.
 #[derive(Default)]
 pub(super) struct Scratch {
     pub(super) places: Vec<Place>,
-    pub(super) costs: Vec<u32>,
+    pub(super) offer: Offer,
     pub(super) refused: Vec<Refused<Waiting>>,
+}
+
+/// One ask, as it was under the lock.
+#[derive(Default)]
+pub(super) struct Offer {
+    pub(super) rules: RuleSet,
+    pub(super) costs: Vec<u32>,
+    pub(super) global: Option<Global>,
+    /// With fleet-wide slots: a name for each job's lease.
+    pub(super) tokens: Vec<Token>,
+    pub(super) releases: Vec<Token>,
+    pub(super) floor: u64,
+    /// Whether those refused will wait.
+    pub(super) waits: bool,
 }
 
 /// What is to be done once the lock is gone.
@@ -105,11 +142,13 @@ pub(super) struct Scratch {
 pub(super) struct After {
     pub(super) wakes: Vec<Waiting>,
     pub(super) events: Vec<Event>,
+    /// Releases are to be made now, on a store that does not block.
+    pub(super) release: bool,
 }
 
 impl After {
     pub(super) fn is_empty(&self) -> bool {
-        self.wakes.is_empty() && self.events.is_empty()
+        self.wakes.is_empty() && self.events.is_empty() && !self.release
     }
 
     pub(super) fn act(&mut self, core: &Core) {
@@ -119,15 +158,23 @@ impl After {
         for event in self.events.drain(..) {
             core.tell(event);
         }
+        if std::mem::take(&mut self.release) {
+            core.send_releases();
+        }
     }
 }
 
 impl State {
-    pub(super) fn new() -> State {
+    pub(super) fn new(limits: Limits) -> State {
         State {
+            limits,
             queue: Queue::new(),
             reserved: 0,
             wake: None,
+            leases: Leases::default(),
+            lease_timer: None,
+            renewal_due: false,
+            release_at: None,
             phase: Phase::Open,
             drains: Vec::new(),
             batch: 1,
@@ -144,13 +191,15 @@ impl Core {
     /// decided by `admit`.
     #[inline]
     pub(super) fn quick(&self, cost: u32) -> Quick {
-        if cost.wrapping_sub(1) >= self.cost_max {
+        let fast = &self.fast;
+        if u64::from(cost).wrapping_sub(1) >= fast.cost_max.load(Ordering::Relaxed) {
             return Quick::Unable;
         }
+        let (local, rules) = (fast.local.load(Ordering::Acquire), fast.rules.load(Ordering::Relaxed));
         let mut word = self.word.load(Ordering::Acquire);
         loop {
-            // With the bit set, `word` is above every limit.
-            if word >= self.limit {
+            // With the slow bit set, this is above every limit.
+            if word & (SLOW | RUNNING) >= local {
                 return Quick::Unable;
             }
             match self.word.compare_exchange_weak(word, word + 1, Ordering::AcqRel, Ordering::Acquire) {
@@ -158,21 +207,26 @@ impl Core {
                 Err(newer) => word = newer,
             }
         }
-        let quick = self.counts.quick(&self.rules, cost);
-        match quick {
-            Quick::Granted(_) => {
-                self.started.fetch_add(1, Ordering::Relaxed);
-            }
-            Quick::Refused(_) | Quick::Unable => self.release(),
+        let quick = self.counts.quick(rules, cost);
+        if !matches!(quick, Quick::Granted(_)) {
+            self.withdraw();
         }
         quick
     }
 
-    /// Gives a slot back. Called without locks.
+    /// Gives back a slot that no job ran in.
+    #[cold]
+    fn withdraw(&self) {
+        if self.word.fetch_sub(1, Ordering::AcqRel) & SLOW != 0 {
+            self.look();
+        }
+    }
+
+    /// A job ended: gives its slot back. Called without locks.
     #[inline]
     pub(super) fn release(&self) {
-        let before = self.word.fetch_sub(1, Ordering::AcqRel);
-        if before & SLOW != 0 {
+        let before = self.word.fetch_add(ENDED - 1, Ordering::AcqRel);
+        if before & (SLOW | FULL) != 0 {
             self.look();
         }
     }
@@ -184,11 +238,11 @@ impl Core {
 
     /// How many jobs run or are being asked for.
     pub(super) fn busy(&self) -> u64 {
-        self.word.load(Ordering::Acquire) & !SLOW
+        self.word.load(Ordering::Acquire) & RUNNING
     }
 
-    pub(super) fn free(&self, _state: &State) -> usize {
-        let free = self.limit.saturating_sub(self.busy());
+    pub(super) fn free(&self, state: &State) -> usize {
+        let free = state.limits.local.saturating_sub(self.busy());
         usize::try_from(free).unwrap_or(usize::MAX)
     }
 
@@ -201,6 +255,10 @@ impl Core {
     /// Called at the end of every hold of the lock that may have changed something: what may be quick is quick again, and
     /// who waits for the last job to end is told.
     pub(super) fn settle_down(&self, state: &mut State, after: &mut After) {
+        if self.word.load(Ordering::Relaxed) & FULL != 0 {
+            self.word.fetch_sub(FULL, Ordering::AcqRel);
+            state.totals.ended += FULL / ENDED;
+        }
         if state.orphaned && (!state.queue.is_empty() || state.phase != Phase::Closed) {
             self.word.fetch_or(SLOW, Ordering::AcqRel);
             self.fail_all(state, after);
@@ -210,7 +268,7 @@ impl Core {
         }
         if !state.drains.is_empty() && state.queue.is_idle() && self.busy() == 0 {
             for drain in std::mem::take(&mut state.drains) {
-                if drain.ticket.settle(Outcome::Granted(Grant { at: 0 })) {
+                if drain.ticket.settle(Outcome::Granted(Grant { at: 0, lease: None })) {
                     after.wakes.push(drain.ticket);
                 }
             }
@@ -223,8 +281,13 @@ impl Drop for Core {
         if os::forked() {
             return;
         }
-        let wake = self.state.lock().wake.take();
-        if let Some((_, key)) = wake {
+        let mut state = self.state.lock();
+        let timers = [state.wake.take(), state.lease_timer.take()];
+        let mut unsent = Vec::new();
+        state.leases.unsent(usize::MAX, self.clock.now(), &mut unsent);
+        drop(state);
+        self.send_last_releases(unsent);
+        for (_, key) in timers.into_iter().flatten() {
             self.scheduler.cancel(key);
         }
     }

@@ -2,7 +2,8 @@
 
 use super::call::Call;
 use super::cancel::CancelToken;
-use super::permit::{OwnedPermit, Permit, Running};
+use super::permit::{OwnedPermit, Permit};
+use super::running::Running;
 use super::Valve;
 use crate::error::Error;
 use std::time::Duration;
@@ -71,7 +72,9 @@ impl<'a> Job<'a> {
     /// Any of [`Error`] but `WouldWait`; `work` has not run then.
     pub fn run<T>(self, work: impl FnOnce(&Running<'_>) -> T) -> Result<T, Error> {
         let permit = self.valve.admit(&self.call)?;
-        let value = work(&Running::new(permit.grant(), self.call.token));
+        let inside = self.valve.enter();
+        let value = work(&self.valve.running(&permit, self.call.token));
+        drop(inside);
         permit.finish()?;
         Ok(value)
     }

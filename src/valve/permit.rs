@@ -1,6 +1,5 @@
 //! What a started job holds: its place among the running, given back on drop.
 
-use super::cancel::CancelToken;
 use super::core::{Core, Grant};
 use crate::error::Error;
 use crate::os;
@@ -72,10 +71,15 @@ impl AsRef<Core> for Core {
 impl<C: AsRef<Core>> Drop for Held<C> {
     #[inline]
     fn drop(&mut self) {
-        let kept = fault("V53") && std::thread::panicking();
-        if !os::forked() && !kept {
-            self.core.as_ref().release();
+        if os::forked() || (fault("V53") && std::thread::panicking()) {
+            return;
         }
+        let core = self.core.as_ref();
+        // First the lease, so that an ask made for the freed slot takes its release along.
+        if let Some(lease) = &self.grant.lease {
+            core.end_lease(lease);
+        }
+        core.release();
     }
 }
 
@@ -84,20 +88,20 @@ macro_rules! permit_methods {
         /// When the store admitted the job, by the store's clock. This instant is what every bound counts by.
         #[must_use]
         pub fn admitted_at(&self) -> SystemTime {
-            admitted_at(self.held.grant)
+            admitted_at(&self.held.grant)
         }
 
-        /// Whether the job lost its right to run. Without a fleet-wide limit it never does.
+        /// Whether the job lost its right to run, as of this instant. Without a fleet-wide limit it never does.
         #[must_use]
         pub fn is_aborted(&self) -> bool {
-            false
+            self.held.core.is_lost(&self.held.grant)
         }
 
         /// A number greater than that of every job before it with the same id, to be checked by whatever the job changes.
         /// `None` without a fleet-wide limit.
         #[must_use]
         pub fn fencing_token(&self) -> Option<NonZeroU64> {
-            None
+            self.held.grant.lease.as_ref().and_then(|lease| lease.fence)
         }
 
         /// Gives the slot back and says whether it was held to the end. Does not wait for the store.
@@ -109,7 +113,7 @@ macro_rules! permit_methods {
             if os::forked() {
                 return Err(Error::Forked);
             }
-            Ok(())
+            if self.is_aborted() { Err(Error::LeaseLost) } else { Ok(()) }
         }
     };
 }
@@ -121,8 +125,8 @@ impl<'a> Permit<'a> {
     }
 
     #[inline]
-    pub(super) fn grant(&self) -> Grant {
-        self.held.grant
+    pub(super) fn grant(&self) -> &Grant {
+        &self.held.grant
     }
 
     permit_methods!();
@@ -136,53 +140,6 @@ impl OwnedPermit {
     permit_methods!();
 }
 
-fn admitted_at(grant: Grant) -> SystemTime {
+pub(super) fn admitted_at(grant: &Grant) -> SystemTime {
     UNIX_EPOCH + Duration::from_micros(grant.at)
-}
-
-/// What a running job sees of its permit.
-#[derive(Debug)]
-pub struct Running<'a> {
-    grant: Grant,
-    token: Option<&'a CancelToken>,
-}
-
-/// Why a running job should stop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Abort {
-    /// Its lease on a fleet-wide slot ended: another process may have the slot.
-    LeaseLost,
-    /// Its [`CancelToken`] was cancelled. The value it returns is still delivered.
-    Cancelled,
-}
-
-impl<'a> Running<'a> {
-    pub(super) fn new(grant: Grant, token: Option<&'a CancelToken>) -> Running<'a> {
-        Running { grant, token }
-    }
-
-    /// When the store admitted the job, by the store's clock.
-    #[must_use]
-    pub fn admitted_at(&self) -> SystemTime {
-        admitted_at(self.grant)
-    }
-
-    /// Whether the job should stop, and why.
-    #[must_use]
-    pub fn aborted(&self) -> Option<Abort> {
-        self.token.is_some_and(CancelToken::is_cancelled).then_some(Abort::Cancelled)
-    }
-
-    /// Whether the job should stop. To be asked now and then by a job that can.
-    #[must_use]
-    pub fn is_aborted(&self) -> bool {
-        self.aborted().is_some()
-    }
-
-    /// A number greater than that of every job before it with the same id. `None` without a fleet-wide limit.
-    #[must_use]
-    pub fn fencing_token(&self) -> Option<NonZeroU64> {
-        None
-    }
 }

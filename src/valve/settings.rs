@@ -1,8 +1,10 @@
 //! The settings of a valve, and where all of them are checked: [`ValveBuilder`].
 
 use super::core::{Core, SLOW, State, UNLIMITED};
+use super::leasing::Names;
+use super::limits::{Concurrency, Fast, Limits};
 use super::Valve;
-use crate::clock::Clock;
+use crate::clock::{Clock, Tick};
 use crate::error::{Error, StoreError};
 use crate::event::{Event, Handler, Sink, caught};
 use crate::os;
@@ -12,7 +14,7 @@ use crate::scheduler::Scheduler;
 use crate::store::{MemoryStore, Noticed, Store, Wake};
 use crate::sync::{AtomicU64, Mutex};
 use std::sync::atomic::{AtomicU64 as Counter, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// What a valve does while its store cannot be asked.
@@ -35,7 +37,7 @@ pub enum OnStoreError {
 pub struct ValveBuilder {
     id: String,
     rules: Vec<Rule>,
-    concurrency: Option<u32>,
+    concurrency: Concurrency,
     store: Option<Arc<dyn Store>>,
     on_store_error: OnStoreError,
     queue_max: Option<usize>,
@@ -59,7 +61,7 @@ impl ValveBuilder {
         ValveBuilder {
             id,
             rules: Vec::new(),
-            concurrency: None,
+            concurrency: Concurrency::unlimited(),
             store: None,
             on_store_error: OnStoreError::default(),
             queue_max: None,
@@ -81,7 +83,17 @@ impl ValveBuilder {
     /// At most so many jobs of *this valve* run at once, whatever they cost; its clones count as the same valve, another
     /// valve of the same id does not. `1 ..= u32::MAX`. Default: no limit, because rules alone are a common use.
     pub fn concurrency(mut self, limit: u32) -> ValveBuilder {
-        self.concurrency = Some(limit);
+        self.concurrency = self.concurrency.local(limit);
+        self
+    }
+
+    /// At most so many jobs of all valves that share this id and store run at once, each holding a lease that is renewed
+    /// every third of `lease_ttl` while it runs. A dead worker's slots come free after `lease_ttl`; a job whose lease is lost
+    /// is told to stop. `limit` is `1 ..= u32::MAX`, `lease_ttl` 100 ms ..= 24 h; may be combined with
+    /// [`concurrency`](ValveBuilder::concurrency). Default: no limit; there is no default `lease_ttl`, because only you know
+    /// how long a dead worker's slot may stay taken.
+    pub fn global_concurrency(mut self, limit: u32, lease_ttl: Duration) -> ValveBuilder {
+        self.concurrency = self.concurrency.global(limit, lease_ttl);
         self
     }
 
@@ -157,7 +169,6 @@ impl ValveBuilder {
         self.check()?;
         let (clock, scheduler) = self.time()?;
         // Planted: a limit without being asked, and one divided among the valves of a store.
-        let unlimited = if fault("V02") { 10 } else { UNLIMITED };
         let shares = if fault("V49") && self.store.is_some() { 2 } else { 1 };
         let store = self.store.unwrap_or_else(|| own_store(&clock));
         let opened = caught(|| Ok((store.open(&self.id)?, store.remote())));
@@ -165,17 +176,19 @@ impl ValveBuilder {
         if self.handler.is_some() {
             scheduler.events().start()?;
         }
+        let limits = Limits::new(rules, self.concurrency);
+        let limits = Limits { local: limits.local / shares, ..limits };
         let core = Arc::new_cyclic(|me: &Weak<Core>| Core {
             id: self.id.into(),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
             me: me.clone(),
             word: AtomicU64::new(0),
-            started: AtomicU64::new(0),
-            limit: self.concurrency.map_or(unlimited, u64::from) / shares,
-            cost_max: rules.largest_cost().map_or(u32::MAX, |(cost, _)| cost),
-            rules,
+            refused: AtomicU64::new(0),
+            fast: Fast::default(),
             counts,
             remote,
+            names: OnceLock::new(),
+            recheck: if store.notifies() { RECHECK_NOTIFIED } else { RECHECK },
             store,
             clock,
             scheduler,
@@ -184,9 +197,11 @@ impl ValveBuilder {
             failing: Mutex::new(None),
             queue_max: self.queue_max.unwrap_or(usize::MAX),
             pause_max: self.pause_max,
-            state: Mutex::new(State::new()),
+            state: Mutex::new(State::new(limits)),
         });
         const { assert!(UNLIMITED < SLOW) };
+        core.fast.set(&core.state.lock().limits);
+        core.check_mode(&self.concurrency)?;
         let target: Weak<dyn Noticed> = core.me.clone();
         let wake = Wake::new(Arc::clone(&core.id), target);
         let watched = caught(|| core.store.watch(wake));
@@ -201,9 +216,7 @@ impl ValveBuilder {
         if self.id.is_empty() || self.id.len() > ID_MAX {
             return Err(Error::invalid("id", format!("{} bytes; 1 to {ID_MAX} are allowed", self.id.len())));
         }
-        if self.concurrency == Some(0) {
-            return Err(Error::invalid("concurrency", "0 would never let a job start; leave it out for no limit"));
-        }
+        self.concurrency.check()?;
         if self.queue_max == Some(0) {
             return Err(Error::invalid("max_queue", "0 lets nobody wait; use try_acquire for that"));
         }
@@ -240,6 +253,30 @@ impl ValveBuilder {
 
     fn system_scheduler(&self) -> Result<Scheduler, Error> {
         self.scheduler.clone().map_or_else(Scheduler::global, Ok)
+    }
+}
+
+/// How soon a waiter for a fleet-wide slot asks again, before up to 8 ms that differ between processes: without notices
+/// often, with them once a second in case one is lost.
+const RECHECK: Tick = 50_000;
+const RECHECK_NOTIFIED: Tick = 990_000;
+
+impl Core {
+    /// What concurrency needs of the other settings. Names for leases are made when they are first needed.
+    pub(super) fn check_mode(&self, concurrency: &Concurrency) -> Result<(), Error> {
+        if concurrency.global.is_none() {
+            return Ok(());
+        }
+        if self.on_store_error == OnStoreError::Open {
+            let reason = "Open starts jobs without the store, which a global limit cannot survive; use Wait or Fail";
+            return Err(Error::invalid("on_store_error", reason));
+        }
+        if self.names.get().is_none() {
+            let names = Names::new().map_err(Error::StoreUnavailable)?;
+            // Another thread may have been faster; either's names are good.
+            let _ = self.names.set(names);
+        }
+        Ok(())
     }
 }
 

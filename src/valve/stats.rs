@@ -11,8 +11,11 @@ pub struct Stats {
     pub queued: usize,
     /// Jobs that run.
     pub running: u64,
-    /// Jobs started since the valve was built. Those that ended are `started - running`.
+    /// Jobs started since the valve was built: `running + finished`. A call that is being decided on another thread at this
+    /// instant counts as running.
     pub started: u64,
+    /// Jobs that ended since the valve was built. Never goes back.
+    pub finished: u64,
     /// Calls that ended with [`Error::Timeout`](crate::Error::Timeout).
     pub timed_out: u64,
     /// Calls that ended with [`Error::Cancelled`](crate::Error::Cancelled).

@@ -5,13 +5,15 @@ use crate::clock::Tick;
 use crate::error::StoreError;
 use crate::planted::fault;
 use crate::scheduler::{Place, Timed, Timer, TimerKey, Why};
-use crate::store::{Errand, Notice, Noticed};
+use crate::store::{Errand, Notice, Noticed, Work};
 use std::sync::Arc;
 
 /// The timer that looks at the queue, and the one for the deadlines of [`drain`](Core::drain); every other is the deadline
 /// of the waiter at that place.
 const WAKE: u64 = u64::MAX;
 pub(super) const DRAIN: u64 = u64::MAX - 1;
+/// The timer for what the leases need next.
+pub(super) const LEASES: u64 = u64::MAX - 2;
 /// At one tick, valves look at their queues before deadlines end waits: a start at the deadline itself is in time.
 pub(super) const DEADLINES_LAST: u64 = 1 << 63;
 
@@ -45,12 +47,14 @@ impl Timed for Core {
             self.drive(state);
         } else if timer == DRAIN {
             self.end_drains(now);
+        } else if timer == LEASES {
+            self.leases_due(now);
         } else {
             self.end_waits([Place::from_bits(timer)], |core, state, since, now| {
                 state.totals.timed_out += 1;
                 let free = core.free(state);
                 let (why, at) = state.queue.head_blocked(now, free).unwrap_or((Why::Queue, None));
-                core.timeout(since, why, at, now)
+                core.timeout(state, since, why, at, now)
             });
         }
         bury(self);
@@ -87,8 +91,11 @@ pub(super) fn bury(core: Arc<Core>) {
 }
 
 impl Errand for Core {
-    fn run(self: Arc<Self>) {
-        self.run_errand();
+    fn run(self: Arc<Self>, work: Work) {
+        match work {
+            Work::Ask => self.run_errand(),
+            Work::Leases => self.run_leases(),
+        }
         bury(self);
     }
 

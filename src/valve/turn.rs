@@ -1,16 +1,18 @@
 //! Asking the store: the turn is taken under the lock, the store is asked without it, the answer is settled under it.
 
 use super::call::Call;
-use super::core::{After, Core, Grant, Phase, Scratch, State, Waiting};
+use super::core::{After, Core, Grant, Offer, Phase, Scratch, State, Waiting};
 use super::settings::OnStoreError;
 use crate::clock::Tick;
 use crate::error::{Error, Executed, StoreError, StoreErrorKind};
 use crate::event::{Event, caught, say};
 use crate::planted::fault;
-use crate::scheduler::{Asked, Hint, Next, Outcome, Why};
-use crate::store::{Answer, Ask, Deadline, Errand, Gate, Refusal};
+use crate::lease::{Lease, RIDES};
+use crate::scheduler::{Asked, Hint, Next, Outcome, Waiter, Why};
+use crate::store::{Answer, Ask, Deadline, Errand, Gate, Refusal, Slots};
 use crate::sync::{MutexGuard, Ordering};
-use std::sync::Weak;
+use std::num::NonZeroU64;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// The most jobs offered to the store in one ask.
@@ -34,6 +36,9 @@ enum Reply {
 struct Verdict {
     granted: usize,
     at: u64,
+    sent: Tick,
+    /// The fencing token of the first.
+    fence: Option<NonZeroU64>,
     /// What the next one was told.
     refused: Option<Hint>,
     /// All those not granted fail with this.
@@ -60,22 +65,28 @@ impl Core {
             return (state, None);
         }
         let Some(asked) = state.queue.next_direct(call.cost, now) else { return (state, None) };
+        let mut offer = std::mem::take(&mut state.scratch.offer);
+        offer.costs.clear();
+        offer.costs.push(call.cost);
+        self.prepare(&mut state, &mut offer, !call.instant);
         self.reserve(&mut state, if fault("V48") { call.cost.into() } else { 1 });
         drop(state);
-        let (reply, sent) = self.ask(&[call.cost], !call.instant);
+        let (reply, sent) = self.ask(&offer);
         let mut after = After::default();
         let mut state = self.state.lock();
         let now = self.clock.now();
-        let verdict = self.conclude(&mut state, asked, reply, &[call.cost], sent, now, &mut after);
+        let verdict = self.conclude(&mut state, asked, reply, &offer, sent, now, &mut after);
         self.unreserve(&mut state, 1, verdict.granted);
-        let result = if verdict.granted == 1 {
-            Some(Ok(Grant { at: verdict.at }))
+        let grant = (verdict.granted == 1).then(|| self.grant(&mut state, &offer, &verdict, 0));
+        state.scratch.offer = offer;
+        let result = if let Some(grant) = grant {
+            Some(Ok(grant))
         } else if let Some(error) = verdict.failed {
             Some(Err(Error::StoreUnavailable(error)))
         } else if call.instant {
             state.totals.refused += 1;
             let (why, at) = verdict.refused.map_or((Why::Queue, None), |hint| (hint.why, Some(hint.not_before)));
-            Some(Err(self.would_wait(why, at, now)))
+            Some(Err(self.would_wait(&state, why, at, now)))
         } else {
             None
         };
@@ -146,13 +157,14 @@ impl Core {
         scratch: &mut Scratch,
         after: &mut After,
     ) -> MutexGuard<'a, State> {
-        let places = &scratch.places;
-        scratch.costs.clear();
-        scratch.costs.extend(places.iter().map(|&place| state.queue.get_mut(place).map_or(1, |waiter| waiter.cost)));
+        let Scratch { places, offer, .. } = scratch;
+        offer.costs.clear();
+        offer.costs.extend(places.iter().map(|&place| state.queue.get_mut(place).map_or(1, |waiter| waiter.cost)));
+        self.prepare(&mut state, offer, true);
         self.reserve(&mut state, places.len() as u64);
         drop(state);
         after.act(self);
-        let (reply, sent) = self.ask(&scratch.costs, true);
+        let (reply, sent) = self.ask(offer);
         let mut state = self.state.lock();
         let now = self.clock.now();
         if let Reply::Answer(answer) = &reply {
@@ -163,7 +175,7 @@ impl Core {
                 }
             }
         }
-        let verdict = self.conclude(&mut state, asked, reply, &scratch.costs, sent, now, after);
+        let verdict = self.conclude(&mut state, asked, reply, offer, sent, now, after);
         let verdict = if fault("V20") { Verdict { granted: places.len(), ..verdict } } else { verdict };
         state.batch = if verdict.granted == places.len() { (places.len() * 2).min(BATCH) } else { 1 };
         let mut started = 0;
@@ -171,30 +183,71 @@ impl Core {
             if index >= verdict.granted && verdict.failed.is_none() {
                 break;
             }
-            // Whoever was cancelled meanwhile is gone: its cost stays spent, its slot goes back.
             let waiter = state.queue.remove(place);
+            if index >= verdict.granted {
+                if let Some((waiter, error)) = waiter.zip(verdict.failed.as_ref()) {
+                    self.fail(waiter, Error::StoreUnavailable(error.clone()), after);
+                }
+                continue;
+            }
             let waiter = if fault("V35") { waiter.or_else(|| state.queue.pop()) } else { waiter };
-            let Some(waiter) = waiter else { continue };
-            if index < verdict.granted {
-                started += usize::from(self.grant(waiter.what, waiter.timer, verdict.at, after));
-            } else if let Some(error) = &verdict.failed {
-                self.fail(waiter, Error::StoreUnavailable(error.clone()), after);
+            let grant = self.grant(&mut state, offer, &verdict, index);
+            match waiter {
+                Some(waiter) => started += usize::from(self.hand_over(&mut state, waiter, grant, after)),
+                // Whoever was cancelled meanwhile is gone: its cost stays spent, its slots go back.
+                None => self.take_back(&mut state, &grant),
             }
         }
+        self.look_after_releases(&mut state, after);
         let kept = if fault("V33") { verdict.granted } else { started };
         self.unreserve(&mut state, places.len() as u64, kept);
         state
     }
 
-    fn grant(&self, ticket: Waiting, timer: Option<crate::scheduler::TimerKey>, at: u64, after: &mut After) -> bool {
-        if let Some(timer) = timer {
+    /// What the job at `index` of those granted gets.
+    fn grant(&self, state: &mut State, offer: &Offer, verdict: &Verdict, index: usize) -> Grant {
+        let lease = offer.global.zip(offer.tokens.get(index)).map(|(global, &token)| {
+            let fence = verdict.fence.and_then(|first| NonZeroU64::new(first.get() + index as u64));
+            let lease = Arc::new(Lease::new(token, fence, global.ttl_ticks(), verdict.sent));
+            state.leases.take(&lease);
+            self.arm_leases(state);
+            lease
+        });
+        Grant { at: verdict.at, lease }
+    }
+
+    /// Settles a waiter that starts; `false` if it is gone after all.
+    fn hand_over(&self, state: &mut State, waiter: Waiter<Waiting>, grant: Grant, after: &mut After) -> bool {
+        if let Some(timer) = waiter.timer {
             self.scheduler.cancel(timer);
         }
-        let won = ticket.settle(Outcome::Granted(Grant { at }));
+        let won = waiter.what.settle(Outcome::Granted(grant.clone()));
         if won {
-            after.wakes.push(ticket);
+            after.wakes.push(waiter.what);
+        } else {
+            self.take_back(state, &grant);
         }
         won
+    }
+
+    /// Nobody took the grant: its lease is released.
+    fn take_back(&self, state: &mut State, grant: &Grant) {
+        if let Some(lease) = &grant.lease {
+            state.leases.end(lease, self.clock.now());
+        }
+    }
+
+    /// Completes an offer whose costs are set: what else the store is told.
+    fn prepare(&self, state: &mut State, offer: &mut Offer, waits: bool) {
+        offer.rules.clone_from(&state.limits.rules);
+        offer.global = state.limits.global;
+        offer.floor = state.leases.floor();
+        offer.waits = waits;
+        offer.tokens.clear();
+        if let Some(names) = self.names.get().filter(|_| offer.global.is_some()) {
+            offer.tokens.extend(offer.costs.iter().map(|_| names.next()));
+        }
+        state.leases.unsent(RIDES, self.clock.now(), &mut offer.releases);
     }
 
     /// Takes slots before the ask, so that nobody else counts on them.
@@ -206,15 +259,20 @@ impl Core {
     /// Gives back the slots of those who do not start.
     fn unreserve(&self, state: &mut State, slots: u64, started: usize) {
         state.reserved -= slots;
-        self.started.fetch_add(started as u64, Ordering::Relaxed);
         self.word.fetch_sub(slots - started as u64, Ordering::AcqRel);
     }
 
     /// Makes the call, without any lock. The second value is when it was made.
-    fn ask(&self, costs: &[u32], waits: bool) -> (Reply, Tick) {
+    fn ask(&self, offer: &Offer) -> (Reply, Tick) {
         let sent = self.clock.now();
-        let mut ask = Ask::new(&self.rules, costs);
-        ask.waits = waits;
+        let mut ask = Ask::new(&offer.rules, &offer.costs);
+        ask.waits = offer.waits;
+        ask.releases = &offer.releases;
+        ask.slots = offer.global.map(|global| {
+            let mut slots = Slots::new(global.limit, global.ttl, &offer.tokens);
+            slots.floor = offer.floor;
+            slots
+        });
         if let Some(remote) = &self.remote {
             if let Gate::Down(until) = remote.gate(sent) {
                 let error = remote.down().unwrap_or_else(|| unexplained("the store is down"));
@@ -225,7 +283,7 @@ impl Core {
         let mut answer = Answer::default();
         let result = caught(|| self.counts.admit(&ask, &mut answer))
             .unwrap_or_else(|| Err(StoreError::panicked()))
-            .and_then(|()| self.check(&answer, costs.len()));
+            .and_then(|()| check(&answer, offer));
         match &self.remote {
             Some(remote) => remote.report(result.as_ref().map(|()| ()), self.clock.now()),
             None => self.note_local(result.as_ref().err()),
@@ -247,15 +305,6 @@ impl Core {
         self.say(error.cloned());
     }
 
-    /// A store's answer must make sense before it is believed.
-    fn check(&self, answer: &Answer, asked: usize) -> Result<(), StoreError> {
-        let rule_exists = |refusal: &Refusal| refusal.rate.is_none_or(|(rule, _)| rule < self.rules.len());
-        let sound = answer.granted <= asked
-            && (answer.granted == asked || answer.refusal.is_some())
-            && answer.refusal.as_ref().is_none_or(rule_exists);
-        if sound { Ok(()) } else { Err(unexplained("the store's answer does not fit what was asked")) }
-    }
-
     /// Takes a reply under the lock: ends the turn, keeps the hint, and says what it means for those asked for.
     #[expect(clippy::too_many_arguments, reason = "an ask is what it is: who, what, when, and the answer")]
     fn conclude(
@@ -263,26 +312,34 @@ impl Core {
         state: &mut State,
         asked: Asked,
         reply: Reply,
-        costs: &[u32],
+        offer: &Offer,
         sent: Tick,
         now: Tick,
         after: &mut After,
     ) -> Verdict {
         let verdict = match reply {
             Reply::Answer(answer) => {
+                state.leases.released(&offer.releases);
+                if !state.leases.has_unsent() {
+                    state.release_at = None;
+                }
                 let undone = fault("V23") && state.queue.paused_until(now).is_some();
                 let granted = if undone { 0 } else { answer.granted };
                 let at = if fault("V21") { self.clock.wall() } else { answer.at };
-                let cost = costs.get(granted).copied();
+                let cost = offer.costs.get(granted).copied();
                 let hint = cost.zip(answer.refusal).map(|(cost, refusal)| self.hint(cost, &refusal, sent, now));
-                Verdict { granted, at, refused: hint, failed: None }
+                Verdict { granted, at, sent, fence: answer.fence, refused: hint, failed: None }
             }
             Reply::Failed(error) => {
+                if let Some(global) = offer.global.filter(|_| error.executed() == Executed::Unknown) {
+                    self.abandon(state, &offer.tokens, sent, global.ttl_ticks());
+                }
                 let pause = if self.remote.is_some() { AFTER_FAILURE } else { AFTER_LOCAL_FAILURE };
-                self.without_store(error, now + pause, costs.len())
+                self.without_store(error, now + pause, sent, offer)
             }
-            Reply::Down(until, error) => self.without_store(error, until, costs.len()),
+            Reply::Down(until, error) => self.without_store(error, until, sent, offer),
         };
+        self.look_after_releases(state, after);
         let mut scratch = Scratch::default();
         if let Some(Hint { why: Why::Paused, not_before, .. }) = verdict.refused {
             if state.queue.paused_until(now).is_none() {
@@ -299,20 +356,21 @@ impl Core {
     fn hint(&self, cost: u32, refusal: &Refusal, sent: Tick, now: Tick) -> Hint {
         // A remote store's hint is as of some instant since the ask was sent; one that never blocks answers as of now.
         let from = if self.remote.is_some() && !fault("V19") { sent } else { now };
-        let jitter = if fault("V18") { 997 } else { 0 };
-        let at = |wait: Duration| from + crate::clock::ticks_up(wait) + jitter;
+        let late = if fault("V18") { 997 } else { 0 };
+        let at = |wait: Duration| from + crate::clock::ticks_up(wait) + late;
         let rate = refusal.rate.map(|(rule, wait)| (rule, at(wait)));
         // Of a pause the last instant counts: without the store nobody else would hold it to its end.
         let pause = refusal.pause.map(|left| now + crate::clock::ticks_up(left));
         let (why, not_before) = match (rate, pause) {
             (Some((rule, rate)), pause) if pause.is_none_or(|pause| rate >= pause) => (Why::Rate(rule), rate),
             (_, Some(pause)) => (Why::Paused, pause),
-            _ => (Why::Slots, now + RECHECK),
+            _ => (Why::Slots, now + self.recheck + jitter(now)),
         };
         Hint { cost, not_before: not_before.max(now), why, rate }
     }
 
-    fn without_store(&self, error: StoreError, until: Tick, asked: usize) -> Verdict {
+    fn without_store(&self, error: StoreError, until: Tick, sent: Tick, offer: &Offer) -> Verdict {
+        let asked = offer.costs.len();
         let (granted, failed) = match self.on_store_error {
             OnStoreError::Wait => (0, None),
             OnStoreError::Fail => (0, Some(error)),
@@ -320,7 +378,7 @@ impl Core {
         };
         let hint = Hint { cost: 0, not_before: until, why: Why::Store, rate: None };
         let refused = matches!(self.on_store_error, OnStoreError::Wait).then_some(hint);
-        Verdict { granted, at: self.clock.wall(), refused, failed }
+        Verdict { granted, at: self.clock.wall(), sent, fence: None, refused, failed }
     }
 
     /// Settles those refused for good.
@@ -329,9 +387,9 @@ impl Core {
             let waiter = refused.waiter;
             let error = if waiter.instant {
                 state.totals.refused += 1;
-                self.would_wait(refused.why, refused.retry_at, now)
+                self.would_wait(state, refused.why, refused.retry_at, now)
             } else {
-                self.timeout(waiter.since, refused.why, refused.retry_at, now)
+                self.timeout(state, waiter.since, refused.why, refused.retry_at, now)
             };
             self.fail(waiter, error, after);
         }
@@ -381,8 +439,20 @@ impl Core {
     }
 }
 
-/// How soon a waiter for a fleet-wide slot asks again if no notice comes.
-const RECHECK: Tick = 50_000;
+/// A few milliseconds that differ from one process to the next, so that those who poll do not all come at once.
+fn jitter(now: Tick) -> Tick {
+    now.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 51
+}
+
+/// A store's answer must make sense before it is believed.
+fn check(answer: &Answer, offer: &Offer) -> Result<(), StoreError> {
+    let asked = offer.costs.len();
+    let rule_exists = |refusal: &Refusal| refusal.rate.is_none_or(|(rule, _)| rule < offer.rules.len());
+    let sound = answer.granted <= asked
+        && (answer.granted == asked || answer.refusal.is_some())
+        && answer.refusal.as_ref().is_none_or(rule_exists);
+    if sound { Ok(()) } else { Err(unexplained("the store's answer does not fit what was asked")) }
+}
 
 fn unexplained(what: &str) -> StoreError {
     StoreError::new(StoreErrorKind::Protocol, Executed::Unknown, what)

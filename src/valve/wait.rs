@@ -2,6 +2,7 @@
 
 use super::call::Call;
 use super::cancel::CancelToken;
+use super::nesting;
 use super::core::{After, Core, Grant, Phase, SLOW, State, Waiting};
 use super::told::DEADLINES_LAST;
 use crate::clock::{LONGEST, Tick, duration, ticks_up};
@@ -18,7 +19,6 @@ impl Core {
         if os::forked() {
             return Err(Error::Forked);
         }
-        self.rules.check_cost(call.cost)?;
         if call.token.is_some_and(CancelToken::is_cancelled) {
             self.state.lock().totals.cancelled += 1;
             return Err(Error::Cancelled);
@@ -26,6 +26,7 @@ impl Core {
         let now = self.clock.now();
         let deadline = call.max_wait.filter(|wait| *wait < duration(LONGEST)).map(|wait| now + ticks_up(wait));
         let mut state = self.state.lock();
+        state.limits.rules.check_cost(call.cost)?;
         if state.phase != Phase::Open {
             return Err(Error::Closed);
         }
@@ -44,9 +45,13 @@ impl Core {
             self.drive(state);
             return Err(error);
         }
+        let inside = if call.token.is_none() && deadline.is_none() && !call.instant { nesting::depth(self) } else { 0 };
         let ticket = Arc::new(Ticket::new(&self.clock));
-        let place = self.join(&mut state, call, sequence, &ticket, deadline, now);
+        let place = self.join(&mut state, call, sequence, &ticket, deadline, inside, now);
+        let mut after = After::default();
+        self.break_circle(&mut state, &mut after);
         self.drive(state);
+        after.act(self);
         let _listed = call.token.map(|token| token.list(&self.me, place));
         match ticket.wait() {
             Outcome::Granted(grant) => Ok(grant),
@@ -54,6 +59,7 @@ impl Core {
         }
     }
 
+    #[expect(clippy::too_many_arguments, reason = "what a waiter is made of")]
     fn join(
         &self,
         state: &mut State,
@@ -61,6 +67,7 @@ impl Core {
         sequence: u64,
         ticket: &Waiting,
         deadline: Option<Tick>,
+        inside: u64,
         now: Tick,
     ) -> Place {
         let waiter = Waiter {
@@ -69,6 +76,7 @@ impl Core {
             since: now,
             deadline: deadline.filter(|_| !call.instant),
             instant: call.instant,
+            inside,
             timer: None,
         };
         let place = state.queue.join(call.priority, sequence, waiter);
@@ -95,7 +103,7 @@ impl Core {
             }
         } else if let Some((rule, at)) = state.queue.too_late(call.cost, deadline) {
             state.totals.timed_out += 1;
-            return Some(self.timeout(now, Why::Rate(rule), Some(at), now));
+            return Some(self.timeout(state, now, Why::Rate(rule), Some(at), now));
         }
         (!call.instant && state.queue.len() >= self.queue_max).then_some(Error::QueueFull { limit: self.queue_max })
     }
@@ -103,7 +111,7 @@ impl Core {
     fn count_refusal(&self, state: &mut State, call: &Call<'_>, why: Why, at: Option<Tick>, now: Tick) -> Error {
         debug_assert!(call.instant, "only instant calls are refused by what is in the way now");
         state.totals.refused += 1;
-        self.would_wait(why, at, now)
+        self.would_wait(state, why, at, now)
     }
 
     /// Ends waits without a start, all before anybody may start in their place.
@@ -151,29 +159,32 @@ impl Core {
         });
     }
 
-    pub(super) fn would_wait(&self, why: Why, at: Option<Tick>, now: Tick) -> Error {
+    pub(super) fn would_wait(&self, state: &State, why: Why, at: Option<Tick>, now: Tick) -> Error {
         Error::WouldWait {
             retry_after: at.map(|at| duration(at.saturating_sub(now))),
-            blocked_by: self.blocked(why),
+            blocked_by: blocked(state, why),
         }
     }
 
-    pub(super) fn timeout(&self, since: Tick, why: Why, at: Option<Tick>, now: Tick) -> Error {
+    pub(super) fn timeout(&self, state: &State, since: Tick, why: Why, at: Option<Tick>, now: Tick) -> Error {
         Error::Timeout {
             waited: duration(now - since),
             retry_after: at.map(|at| duration(at.saturating_sub(now))),
-            blocked_by: self.blocked(why),
+            blocked_by: blocked(state, why),
         }
     }
+}
 
-    pub(super) fn blocked(&self, why: Why) -> Blocked {
-        match why {
-            Why::Rate(rule) => Blocked::Rate { rule: Arc::clone(self.rules.name(rule)) },
-            Why::Paused => Blocked::Paused,
-            Why::Slots => Blocked::GlobalConcurrency,
-            Why::Store => Blocked::Store,
-            Why::Local => Blocked::LocalConcurrency,
-            Why::Queue => Blocked::Queue,
+/// What a caller is told of a reason. A rule that is no more, because the rules changed meanwhile, has lost its name.
+pub(super) fn blocked(state: &State, why: Why) -> Blocked {
+    match why {
+        Why::Rate(rule) if rule < state.limits.rules.len() => {
+            Blocked::Rate { rule: Arc::clone(state.limits.rules.name(rule)) }
         }
+        Why::Rate(_) | Why::Queue => Blocked::Queue,
+        Why::Paused => Blocked::Paused,
+        Why::Slots => Blocked::GlobalConcurrency,
+        Why::Store => Blocked::Store,
+        Why::Local => Blocked::LocalConcurrency,
     }
 }

@@ -7,10 +7,15 @@
 )]
 
 mod cases;
+mod chaos;
 mod concurrency;
+mod fleet;
 mod docs;
 mod grants;
 mod hooked;
+mod leases;
+mod live;
+mod nested;
 mod order;
 mod pauses;
 mod peers;

@@ -54,12 +54,13 @@ fn damaged_states_refuse_and_never_panic() {
 #[test]
 fn a_single_gcra_rule_is_offered_to_lock_free_stores() {
     let single = set([gcra(300, 1_000, 4)]);
-    let compiled = single.single_gcra().unwrap();
-    assert_eq!((compiled.n(), compiled.d(), compiled.burst()), (10_000, 3, 4));
-    assert_eq!(compiled.tolerance_units(), 40_000);
-    assert!(set([window(1, 1_000)]).single_gcra().is_none());
-    assert!(set([gcra(1, 1_000, 1), gcra(2, 1_000, 1)]).single_gcra().is_none());
-    assert!(RuleSet::default().single_gcra().is_none());
+    let compiled = single.quick().unwrap();
+    assert_eq!((compiled.number, compiled.n, compiled.d), (single.number(), 10_000, 3));
+    assert_eq!(compiled.tolerance, 40_000);
+    assert_eq!(set([]).quick().map(|none| none.d), Some(0), "no rule can be kept without a lock too");
+    assert!(set([window(1, 1_000)]).quick().is_none());
+    assert!(set([gcra(1, 1_000, 1), gcra(2, 1_000, 1)]).quick().is_none());
+    assert!(RuleSet::default().quick().is_none());
 }
 
 #[test]

@@ -13,7 +13,7 @@ struct Bench {
 }
 
 /// A waiter of cost 1 and no deadline.
-const PLAIN: Waiter<&str> = Waiter { what: "", cost: 1, since: 0, deadline: None, instant: false, timer: None };
+const PLAIN: Waiter<&str> = Waiter { what: "", cost: 1, since: 0, deadline: None, instant: false, inside: 0, timer: None };
 const MANY: usize = usize::MAX;
 
 impl Bench {
@@ -388,7 +388,7 @@ proptest! {
                 Step::Join { priority, cost, deadline } => {
                     let deadline = deadline.map(|left| now + left);
                     let sequence = queue.number();
-                    let waiter = Waiter { what: sequence, cost, since: now, deadline, instant: false, timer: None };
+                    let waiter = Waiter { what: sequence, cost, since: now, deadline, instant: false, inside: 0, timer: None };
                     let place = queue.join(priority, sequence, waiter);
                     list.push(Listed { priority, sequence, cost, deadline, place });
                     list.sort_by_key(|listed| (std::cmp::Reverse(listed.priority), listed.sequence));

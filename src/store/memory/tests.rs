@@ -32,7 +32,7 @@ fn admit(counts: &dyn Counts, rules: &RuleSet, costs: &[u32]) -> Answer {
 }
 
 fn able(counts: &dyn Counts, rules: &RuleSet) -> bool {
-    counts.quick(rules, 1) != Quick::Unable
+    counts.quick(rules.number(), 1) != Quick::Unable
 }
 
 #[test]
@@ -41,9 +41,9 @@ fn the_word_is_given_once_the_shape_is_known() {
     let (counts, rules) = (store.open("a").unwrap(), per_second(10, 3));
     assert!(!able(&*counts, &rules), "nothing is known of the rules yet");
     admit(&*counts, &rules, &[1]);
-    assert_eq!(counts.quick(&rules, 1), Quick::Granted(12_345));
-    assert_eq!(counts.quick(&rules, 1), Quick::Granted(12_345));
-    assert_eq!(counts.quick(&rules, 1), Quick::Refused(100 * MS), "what admit spent counts");
+    assert_eq!(counts.quick(rules.number(), 1), Quick::Granted(12_345));
+    assert_eq!(counts.quick(rules.number(), 1), Quick::Granted(12_345));
+    assert_eq!(counts.quick(rules.number(), 1), Quick::Refused(100 * MS), "what admit spent counts");
     let refusal = admit(&*counts, &rules, &[1]).refusal.unwrap();
     assert_eq!(refusal.rate, Some((0, Duration::from_millis(100))), "what quick spent counts");
 }
@@ -118,10 +118,10 @@ fn two_valves_of_one_rule_share_what_is_quick() {
     for (counts, rules) in counts.iter().zip(&rules) {
         assert_eq!(admit(&**counts, rules, &[1]).granted, 1);
     }
-    assert!(matches!(counts[0].quick(&rules[0], 1), Quick::Granted(_)));
-    assert!(matches!(counts[1].quick(&rules[1], 1), Quick::Granted(_)));
-    assert!(matches!(counts[0].quick(&rules[0], 1), Quick::Refused(_)));
-    assert!(matches!(counts[1].quick(&rules[1], 1), Quick::Refused(_)));
+    assert!(matches!(counts[0].quick(rules[0].number(), 1), Quick::Granted(_)));
+    assert!(matches!(counts[1].quick(rules[1].number(), 1), Quick::Granted(_)));
+    assert!(matches!(counts[0].quick(rules[0].number(), 1), Quick::Refused(_)));
+    assert!(matches!(counts[1].quick(rules[1].number(), 1), Quick::Refused(_)));
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn random_episode(seed: u64, steps: usize, decided: &mut Decided) {
             }
             _ => {
                 let cost = view.cost(random);
-                match view.counts.quick(&view.rules, cost) {
+                match view.counts.quick(view.rules.number(), cost) {
                     Quick::Granted(when) => {
                         assert_eq!((reference.admit(&view.rules, now, &[cost]).0, when), (1, now), "{at}");
                         decided.quick[0] += 1;
@@ -404,7 +404,7 @@ fn hammer(counts: &dyn Counts, rules: &RuleSet, mut random: Random, asks: usize)
         if random.below(2_000) == 0 {
             counts.pause(Duration::from_micros(random.below(50)), Deadline::never()).unwrap();
         }
-        match counts.quick(rules, cost) {
+        match counts.quick(rules.number(), cost) {
             Quick::Granted(at) => granted.push((at, cost)),
             Quick::Unable => {
                 let answer = admit(counts, rules, &[cost, 1]);

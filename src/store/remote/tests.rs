@@ -170,7 +170,7 @@ struct Slow {
 }
 
 impl Errand for Slow {
-    fn run(self: Arc<Self>) {
+    fn run(self: Arc<Self>, _work: Work) {
         self.clock.sleep(Duration::from_millis(10));
         let worker = std::thread::current().name().unwrap().to_owned();
         self.done.lock().push((self.name, worker, self.clock.now().as_millis()));
@@ -215,7 +215,7 @@ fn workers_end_with_the_last_handle() {
     let weak = Arc::downgrade(&errand);
     remote.submit(&clock.clock(), weak.clone()).unwrap();
     clock.advance(Duration::from_millis(10));
-    let shared = Arc::downgrade(&remote.handle.shared);
+    let shared = Arc::downgrade(&remote.handle.asks);
 
     drop(remote);
     other.submit(&clock.clock(), weak).unwrap();
@@ -233,7 +233,7 @@ struct Member {
 }
 
 impl Errand for Member {
-    fn run(self: Arc<Self>) {}
+    fn run(self: Arc<Self>, _work: Work) {}
 
     fn store_turned(self: Arc<Self>, down: Option<StoreError>) {
         self.turns.lock().push(down.is_some());
