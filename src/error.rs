@@ -79,7 +79,8 @@ pub enum Error {
         rule: String,
     },
 
-    /// The job's lease on a fleet-wide slot ended before the job did; another process may have had the slot meanwhile.
+    /// The job's lease on a fleet-wide slot ended before the job did; another process may have had the slot meanwhile. Told
+    /// once the closure has returned; its value, or its own error, is dropped.
     #[error("the lease on the slot was lost before the job ended")]
     LeaseLost,
 
@@ -87,8 +88,9 @@ pub enum Error {
     #[error("the store is unavailable")]
     StoreUnavailable(#[source] StoreError),
 
-    /// The call would wait for its own thread, or for callers that wait as it would. In this version only
-    /// [`Scheduler::shutdown`](crate::Scheduler::shutdown) notices.
+    /// The call would wait for its own thread, or for callers that wait as it would: made inside a job of the same valve
+    /// while [every slot is held by jobs that wait so](crate::guarantees#nested-calls), or
+    /// [`Scheduler::shutdown`](crate::Scheduler::shutdown) on the scheduler's own thread.
     #[error("would wait for ever, for a thread that waits for this call")]
     WouldDeadlock,
 

@@ -38,10 +38,10 @@ pub enum Event {
     },
     /// This valve learned that a pause was lifted.
     Resumed,
-    /// A running job lost its lease on a fleet-wide slot.
+    /// Running jobs lost their leases on fleet-wide slots: others may have these now.
     #[non_exhaustive]
     LeaseLost {
-        /// How many jobs did, at once.
+        /// How many jobs did, at once. At least 1.
         count: usize,
     },
     /// The handler was too slow: this many of the oldest events were dropped.

@@ -158,7 +158,7 @@ impl Scheduler {
 
     /// Stops the thread and waits for it to end, at most `timeout`. Its valves can do nothing that takes time any more:
     /// a call that would have to wait for a rule, a pause or a deadline ends with [`Error::Closed`], and so does every call
-    /// that waits with it.
+    /// that waits with it. Leases are no longer renewed: jobs with a fleet-wide slot lose it one TTL later at the latest.
     ///
     /// # Errors
     ///

@@ -130,15 +130,16 @@ pub trait Counts: Send + Sync {
     /// Whose [`executed`](StoreError::executed) says whether anything may have been spent.
     fn admit(&self, ask: &Ask<'_>, answer: &mut Answer) -> Result<(), StoreError>;
 
-    /// Extends leases that still hold to their full length from now, and says for each whether it held. An ended lease
-    /// is never revived.
+    /// Extends leases that still hold to their full length from now, and says for each whether it held, in their order;
+    /// what `held` holds before is overwritten. An ended lease is never revived. Called with at most 500 leases.
     ///
     /// # Errors
     ///
     /// If it is unknown which were extended.
     fn renew(&self, leases: &[Lease], deadline: Deadline, held: &mut Vec<bool>) -> Result<(), StoreError>;
 
-    /// Ends these leases and no others. May come late, and twice.
+    /// Ends these leases and no others. May come late, and twice. Called with at most 500, by the thread whose job ended if
+    /// the store never blocks.
     ///
     /// # Errors
     ///
@@ -190,7 +191,7 @@ pub struct Ask<'a> {
     pub costs: &'a [u32],
     /// The fleet-wide slots, if each job needs one.
     pub slots: Option<Slots<'a>>,
-    /// Leases to end first, whatever becomes of the ask.
+    /// Leases to end first, whatever becomes of the ask. At most 256.
     pub releases: &'a [Token],
     /// When the caller gives up: the ask must not take effect later.
     pub deadline: Deadline,

@@ -1,4 +1,5 @@
-//! For tests, ours and yours: a clock that moves only when told to, and the contract every store must keep.
+//! For tests, ours and yours: a clock that moves only when told to, a store that fails when told to, and the contract every
+//! store must keep.
 
 mod chaos;
 mod contract;

@@ -86,7 +86,9 @@ impl Valve {
     ///
     /// # Errors
     ///
-    /// [`Error::Closed`], [`Error::QueueFull`], [`Error::StoreUnavailable`] or [`Error::Forked`]; `work` has not run then.
+    /// [`Error::Closed`], [`Error::QueueFull`], [`Error::StoreUnavailable`], [`Error::WouldDeadlock`] inside a job of this
+    /// valve, or [`Error::Forked`]: `work` has not run then. [`Error::LeaseLost`] after it has, if the job lost its
+    /// fleet-wide slot; its value is dropped.
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T, Error> {
         let permit = self.acquire()?;
         let inside = self.enter();
@@ -100,7 +102,7 @@ impl Valve {
     ///
     /// # Errors
     ///
-    /// The work's own, or those of [`run`](Valve::run).
+    /// The work's own, or those of [`run`](Valve::run); of the two, [`Error::LeaseLost`].
     ///
     /// # Examples
     ///
@@ -122,9 +124,12 @@ impl Valve {
 
     /// Waits until a job of cost 1 may start; the permit stands for it.
     ///
+    /// A permit belongs to no thread: a call that waits for a slot while its own thread holds the last permit is not seen to
+    /// wait for ever.
+    ///
     /// # Errors
     ///
-    /// Those of [`run`](Valve::run).
+    /// Those of [`run`](Valve::run) but `LeaseLost`, which [`Permit::finish`] gives.
     #[inline]
     pub fn acquire(&self) -> Result<Permit<'_>, Error> {
         if !os::forked() {
@@ -139,7 +144,7 @@ impl Valve {
     ///
     /// # Errors
     ///
-    /// Those of [`run`](Valve::run).
+    /// Those of [`acquire`](Valve::acquire).
     pub fn acquire_owned(&self) -> Result<OwnedPermit, Error> {
         self.admit_owned(&Call::PLAIN)
     }
@@ -149,7 +154,8 @@ impl Valve {
     ///
     /// # Errors
     ///
-    /// [`Error::WouldWait`] if it cannot, saying why and for how long; else those of [`run`](Valve::run).
+    /// [`Error::WouldWait`] if it cannot, saying why and for how long; [`Error::Closed`], [`Error::StoreUnavailable`] or
+    /// [`Error::Forked`].
     #[inline]
     pub fn try_acquire(&self) -> Result<Permit<'_>, Error> {
         if !os::forked() {
@@ -220,13 +226,18 @@ impl Valve {
         self.core.stats()
     }
 
-    /// Puts other rules in force, for those who wait too. A rule of the same name and interval keeps what was spent under
-    /// it. Calls that were let through at this very moment may still start under the old ones.
+    /// Puts other rules in force instead of those it has, for the calls that wait too; none at all lifts every rate. At
+    /// most 16.
+    ///
+    /// What is spent stays spent: a rule goes on from what was spent under one of the same kind and name, or without a name
+    /// under one of the same kind and interval; a window of another interval is always another count. Calls let through at
+    /// this very moment, and asks on their way to the store, still start under the old rules. Waiting calls whose cost no
+    /// rule could ever admit now end with [`Error::CostTooLarge`]. Other valves of the same id keep their own rules. Never
+    /// blocks.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a rule out of range; nothing changes then. [`Error::Forked`]. Waiting calls whose cost can
-    /// no longer start end with [`Error::CostTooLarge`].
+    /// [`Error::Invalid`] for a rule out of range, or more than 16; nothing changes then. [`Error::Forked`].
     ///
     /// # Examples
     ///
@@ -246,8 +257,10 @@ impl Valve {
         self.core.set_rules(rules.into_iter().collect())
     }
 
-    /// Puts other limits on concurrency in force, for those who wait too. Jobs that run beyond a smaller limit go on; new
-    /// ones start once fewer run. Never blocks.
+    /// Puts other limits on concurrency in force instead of those it has, both kinds at once, for the calls that wait too.
+    ///
+    /// Jobs that run beyond a smaller limit go on; new ones start once fewer run. A job keeps the lease that it started with,
+    /// with its TTL, or goes on without one. Other valves of the same id keep their own limits. Never blocks.
     ///
     /// # Errors
     ///

@@ -15,6 +15,10 @@ pub(crate) fn begin(horizon: Tick) {
     HORIZON.store(horizon, Ordering::SeqCst);
 }
 
+pub(crate) fn reading() -> Tick {
+    now()
+}
+
 pub(crate) fn now() -> Tick {
     NOW.load(Ordering::SeqCst)
 }

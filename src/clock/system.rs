@@ -42,12 +42,18 @@ thread_local! {
 /// Never goes back within a thread, whatever the counter does; between threads it is as good as the counter.
 #[inline]
 pub(crate) fn now() -> u64 {
-    let ticks = SYSTEM.ticks();
+    let ticks = reading();
     // A counter can go back: a machine that resumes, or moves to another host.
     LATEST.with(|latest| {
         latest.set(latest.get().max(ticks));
         latest.get()
     })
+}
+
+/// The same without the promise: it goes back if the counter does.
+#[inline]
+pub(crate) fn reading() -> u64 {
+    SYSTEM.ticks()
 }
 
 /// Corrects the scale, if the last correction is a second ago. For slow paths: it reads the system's clock.

@@ -62,7 +62,13 @@ struct Base {
 
 impl Base {
     fn now(&self) -> u64 {
-        self.wall + (self.clock.now() - self.tick)
+        self.wall + self.since()
+    }
+
+    /// Microseconds since the store began. That they may go back, as a remote clock may, every rule allows for.
+    #[inline]
+    fn since(&self) -> u64 {
+        self.clock.reading().saturating_sub(self.tick)
     }
 }
 
@@ -332,7 +338,7 @@ impl Counts for Opened {
         if tat == TAKEN {
             return Quick::Unable;
         }
-        let now = self.base.clock.now() - self.base.tick;
+        let now = self.base.since();
         if rule.d == 0 {
             return Quick::Granted(self.base.wall + now);
         }

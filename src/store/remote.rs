@@ -115,7 +115,8 @@ impl Breaker {
 
 impl Remote {
     /// At most `workers` threads that ask for waiting jobs, started on demand, and `timeout` for each call, over all its
-    /// commands and retries.
+    /// commands and retries. Two more threads renew and release leases, from the first lease on; a renewal has no more time
+    /// than a third of its lease's length.
     ///
     /// The [`Default`] is 4 workers, enough to hide a slow connection behind others, and 500 ms, far above a healthy
     /// round trip and short enough for a caller to bear.

@@ -58,18 +58,20 @@ impl<'a> Job<'a> {
         self
     }
 
-    /// Ends the call when the token is cancelled. Default: no token, so nobody can.
+    /// Ends the call when the token is cancelled; a job that runs by then is told by its [`Running`]. Default: no token, so
+    /// nobody can.
     pub fn cancel(mut self, token: &'a CancelToken) -> Job<'a> {
         self.call.token = Some(token);
         self
     }
 
     /// Waits for its start, runs `work` on this thread, and gives what it returned. A panic in it gives the slot back and
-    /// goes on to the caller.
+    /// goes on to the caller. `work` can ask its [`Running`] whether it should stop.
     ///
     /// # Errors
     ///
-    /// Any of [`Error`] but `WouldWait`; `work` has not run then.
+    /// [`Error::LeaseLost`] after `work` has run, if the job lost its fleet-wide slot; its value is dropped. Any other of
+    /// [`Error`] but `WouldWait` if `work` has not run.
     pub fn run<T>(self, work: impl FnOnce(&Running<'_>) -> T) -> Result<T, Error> {
         let permit = self.valve.admit(&self.call)?;
         let inside = self.valve.enter();
@@ -83,7 +85,7 @@ impl<'a> Job<'a> {
     ///
     /// # Errors
     ///
-    /// The work's own, or any of [`Error`] but `WouldWait`.
+    /// The work's own, or those of [`run`](Job::run); of the two, [`Error::LeaseLost`].
     pub fn try_run<T, E: From<Error>>(self, work: impl FnOnce(&Running<'_>) -> Result<T, E>) -> Result<T, E> {
         self.run(work)?
     }
@@ -92,7 +94,7 @@ impl<'a> Job<'a> {
     ///
     /// # Errors
     ///
-    /// Any of [`Error`] but `WouldWait`.
+    /// Any of [`Error`] but `WouldWait` and `LeaseLost`.
     pub fn acquire(self) -> Result<Permit<'a>, Error> {
         self.valve.admit(&self.call)
     }
@@ -101,7 +103,7 @@ impl<'a> Job<'a> {
     ///
     /// # Errors
     ///
-    /// Any of [`Error`] but `WouldWait`.
+    /// Any of [`Error`] but `WouldWait` and `LeaseLost`.
     pub fn acquire_owned(self) -> Result<OwnedPermit, Error> {
         self.valve.admit_owned(&self.call)
     }
@@ -111,7 +113,7 @@ impl<'a> Job<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::WouldWait`] if it cannot; any other of [`Error`] but `Timeout`.
+    /// [`Error::WouldWait`] if it cannot; any other of [`Error`] but `Timeout`, `WouldDeadlock` and `LeaseLost`.
     pub fn try_acquire(mut self) -> Result<Permit<'a>, Error> {
         self.call.instant = true;
         self.valve.admit(&self.call)

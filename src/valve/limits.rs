@@ -8,7 +8,8 @@ use crate::rule::{Rule, RuleSet};
 use crate::sync::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How many jobs may run at once: of one valve, of the fleet, or both.
+/// How many jobs may run at once: of one valve, of the fleet, or both. For
+/// [`Valve::set_concurrency`](crate::Valve::set_concurrency), which also checks it.
 ///
 /// # Examples
 ///
@@ -31,20 +32,21 @@ pub struct Concurrency {
 }
 
 impl Concurrency {
-    /// No limit.
+    /// No limit of either kind, to begin with.
     #[must_use]
     pub fn unlimited() -> Concurrency {
         Concurrency::default()
     }
 
-    /// At most so many jobs of this valve: see [`ValveBuilder::concurrency`](crate::ValveBuilder::concurrency).
+    /// At most so many jobs of this valve, `1 ..= u32::MAX`: see
+    /// [`ValveBuilder::concurrency`](crate::ValveBuilder::concurrency). Default: no limit, as there.
     #[must_use]
     pub fn local(self, limit: u32) -> Concurrency {
         Concurrency { local: Some(limit), ..self }
     }
 
-    /// At most so many jobs of all valves that share the id and the store: see
-    /// [`ValveBuilder::global_concurrency`](crate::ValveBuilder::global_concurrency).
+    /// At most so many jobs of all valves that share the id and the store, `1 ..= u32::MAX`, each with a lease of 100 ms ..=
+    /// 24 h: see [`ValveBuilder::global_concurrency`](crate::ValveBuilder::global_concurrency). Default: no limit, as there.
     #[must_use]
     pub fn global(self, limit: u32, lease_ttl: Duration) -> Concurrency {
         Concurrency { global: Some((limit, lease_ttl)), ..self }

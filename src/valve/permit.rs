@@ -10,7 +10,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Leave to run one job, borrowed from its valve; dropping it gives the slot back, from any thread.
 ///
-/// The cost is spent and does not come back. Forgetting a permit (`mem::forget`) keeps its slot for ever.
+/// The cost is spent and does not come back. Forgetting a permit (`mem::forget`) keeps its slot as long as its valve lives; a
+/// fleet-wide slot then ends with its lease.
 ///
 /// # Examples
 ///
@@ -91,24 +92,29 @@ macro_rules! permit_methods {
             admitted_at(&self.held.grant)
         }
 
-        /// Whether the job lost its right to run, as of this instant. Without a fleet-wide limit it never does.
+        /// Whether the job lost its fleet-wide slot and should stop, as of this instant: the end of its lease is compared with
+        /// the clock itself, so the answer is right at once in a process that was frozen. Once true, it stays so. Without a
+        /// fleet-wide limit it never is.
         #[must_use]
         pub fn is_aborted(&self) -> bool {
             self.held.core.is_lost(&self.held.grant)
         }
 
-        /// A number greater than that of every job before it with the same id, to be checked by whatever the job changes.
-        /// `None` without a fleet-wide limit.
+        /// A number greater than that of every job admitted before it under the same id, as long as the store keeps its state.
+        /// Whatever the job changes can refuse one that is smaller than the greatest it has seen, and with it a job that
+        /// lost its slot. `None` without a fleet-wide limit.
         #[must_use]
         pub fn fencing_token(&self) -> Option<NonZeroU64> {
             self.held.grant.lease.as_ref().and_then(|lease| lease.fence)
         }
 
-        /// Gives the slot back and says whether it was held to the end. Does not wait for the store.
+        /// Gives the slot back and says whether it was held to the end, by our own clock and what the store has said so far.
+        /// Does not wait for the store.
         ///
         /// # Errors
         ///
-        /// [`Error::LeaseLost`] if it was not; without a fleet-wide limit that cannot be.
+        /// [`Error::LeaseLost`] if it was not; without a fleet-wide limit that cannot be. [`Error::Forked`] in a forked
+        /// child, where nothing is given back.
         pub fn finish(self) -> Result<(), Error> {
             if os::forked() {
                 return Err(Error::Forked);

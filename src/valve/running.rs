@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// What a running job sees of its permit.
+/// What a running job sees of its permit: handed to the closure of [`Job::run`](crate::Job::run).
 pub struct Running<'a> {
     core: &'a Core,
     grant: &'a Grant,
@@ -26,8 +26,9 @@ impl<'a> Running<'a> {
         admitted_at(self.grant)
     }
 
-    /// Whether the job should stop, and why, as of this instant: the deadline of its lease is looked at itself, so the
-    /// answer is right at once in a process that was frozen.
+    /// Whether the job should stop, and why, as of this instant: the end of its lease is compared with the clock itself, so
+    /// the answer is right at once in a process that was frozen. What was lost or cancelled stays so. Of two reasons the
+    /// lost lease is given.
     #[must_use]
     pub fn aborted(&self) -> Option<Abort> {
         if self.core.is_lost(self.grant) {
@@ -36,21 +37,23 @@ impl<'a> Running<'a> {
         self.token.is_some_and(CancelToken::is_cancelled).then_some(Abort::Cancelled)
     }
 
-    /// Whether the job should stop. To be asked now and then by a job that can.
+    /// Whether the job should stop. To be asked between the steps of a job; nothing else stops it.
     #[must_use]
     pub fn is_aborted(&self) -> bool {
         self.aborted().is_some()
     }
 
-    /// A number greater than that of every job before it with the same id, to be checked by whatever the job changes.
-    /// `None` without a fleet-wide limit.
+    /// A number greater than that of every job admitted before it under the same id, as long as the store keeps its state.
+    /// Whatever the job changes can refuse one that is smaller than the greatest it has seen, and with it a job that lost its
+    /// slot. `None` without a fleet-wide limit.
     #[must_use]
     pub fn fencing_token(&self) -> Option<NonZeroU64> {
         self.grant.lease.as_ref().and_then(|lease| lease.fence)
     }
 
     /// Has `call` called once when the job should stop, on the events thread, soon after it is noticed; at once if it
-    /// should stop already. Dropping the guard takes the wish back; a call that has begun goes on. A panic in it is logged.
+    /// should stop already. It may block, but others' calls and events wait for it. Dropping the guard takes the wish back; a
+    /// call that has begun goes on. A panic in it is logged.
     ///
     /// # Examples
     ///

@@ -28,7 +28,7 @@ pub enum OnStoreError {
     /// The jobs concerned end with [`Error::StoreUnavailable`].
     Fail,
     /// Jobs start without the rules. **Rate bounds do not hold meanwhile**; the local concurrency limit and a pause that
-    /// is known do.
+    /// is known do. Not together with a fleet-wide limit, which nobody could count then.
     Open,
 }
 
@@ -89,9 +89,11 @@ impl ValveBuilder {
 
     /// At most so many jobs of all valves that share this id and store run at once, each holding a lease that is renewed
     /// every third of `lease_ttl` while it runs. A dead worker's slots come free after `lease_ttl`; a job whose lease is lost
-    /// is told to stop. `limit` is `1 ..= u32::MAX`, `lease_ttl` 100 ms ..= 24 h; may be combined with
-    /// [`concurrency`](ValveBuilder::concurrency). Default: no limit; there is no default `lease_ttl`, because only you know
-    /// how long a dead worker's slot may stay taken.
+    /// is told to stop, and its call ends with [`Error::LeaseLost`]. Each valve goes by its own `limit`.
+    ///
+    /// `limit` is `1 ..= u32::MAX`, `lease_ttl` 100 ms ..= 24 h; may be combined with
+    /// [`concurrency`](ValveBuilder::concurrency), but not with [`OnStoreError::Open`]. Default: no limit; there is no default
+    /// `lease_ttl`, because only you know how long a dead worker's slot may stay taken.
     pub fn global_concurrency(mut self, limit: u32, lease_ttl: Duration) -> ValveBuilder {
         self.concurrency = self.concurrency.global(limit, lease_ttl);
         self
@@ -147,7 +149,8 @@ impl ValveBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a setting out of range, naming it; [`Error::StoreUnavailable`] if the store refuses the id;
+    /// [`Error::Invalid`] for a setting out of range, naming it, or two that exclude each other; [`Error::StoreUnavailable`] if
+    /// the store refuses the id, or the system has no random numbers to name leases with;
     /// [`Error::Spawn`] if the system refuses a thread; [`Error::Forked`] in a forked child. Nothing is left behind then.
     ///
     /// # Examples

@@ -347,7 +347,9 @@ impl Core {
                 after.events.push(Event::Paused { left });
             }
         }
-        state.queue.answered(asked, verdict.refused, &mut scratch.refused);
+        // Of a slot that nobody waits for the store tells nobody when it comes free.
+        let kept = verdict.refused.filter(|hint| offer.waits || hint.why != Why::Slots);
+        state.queue.answered(asked, kept, &mut scratch.refused);
         state.totals.timed_out += scratch.refused.len() as u64;
         self.refuse(state, &mut scratch, now, after);
         verdict

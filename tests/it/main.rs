@@ -9,6 +9,7 @@
 mod cases;
 mod chaos;
 mod concurrency;
+mod contract;
 mod fleet;
 mod docs;
 mod grants;
@@ -21,6 +22,7 @@ mod pauses;
 mod peers;
 mod rates;
 mod repository;
+mod simulation;
 mod support;
 mod tidy;
 mod timing;

@@ -21,7 +21,10 @@ const KEPT: [(u64, &str); 7] = [
     (209_739_968_989_795, "the same, of two at once"),
     (109_820_593_953_105, "try_acquire by the first in line was refused because the queue was full"),
     (90_909_329_230_498, "the same, where it would have had to wait"),
-    (241_280_079_131_260, "a call started in place of another whose token, which was its own too, had just been cancelled"),
+    (
+        241_280_079_131_260,
+        "a call started in place of another whose token, which was its own too, had just been cancelled",
+    ),
     (146_121_624_599_251, "the same, in a valve without a limit"),
 ];
 

@@ -188,11 +188,12 @@ fn the_same_program_takes_the_same_course_every_time() {
             let (its_clock, log, valve) = (clock.clone(), log.clone(), valve.clone());
             clock.spawn(&format!("{number}"), move || {
                 for turn in 0..4 {
-                    valve.run(|| {
-                        log.note(&its_clock, format!("{number} starts {turn}"));
-                        its_clock.sleep(MS * (number * 7 % 4));
-                    })
-                    .unwrap();
+                    valve
+                        .run(|| {
+                            log.note(&its_clock, format!("{number} starts {turn}"));
+                            its_clock.sleep(MS * (number * 7 % 4));
+                        })
+                        .unwrap();
                 }
                 log.note(&its_clock, format!("{number} ends"));
             });

@@ -13,7 +13,8 @@ struct Bench {
 }
 
 /// A waiter of cost 1 and no deadline.
-const PLAIN: Waiter<&str> = Waiter { what: "", cost: 1, since: 0, deadline: None, instant: false, inside: 0, timer: None };
+const PLAIN: Waiter<&str> =
+    Waiter { what: "", cost: 1, since: 0, deadline: None, instant: false, inside: 0, timer: None };
 const MANY: usize = usize::MAX;
 
 impl Bench {
@@ -345,10 +346,18 @@ fn only_a_higher_priority_would_be_head_of_those_who_wait() {
 /// What happens to a random queue.
 #[derive(Debug, Clone)]
 enum Step {
-    Join { priority: i32, cost: u32, deadline: Option<Tick> },
+    Join {
+        priority: i32,
+        cost: u32,
+        deadline: Option<Tick>,
+    },
     Leave(usize),
     /// Asks for so many; so many are granted, and the next is told to wait for so long.
-    Ask { most: usize, granted: usize, wait: Tick },
+    Ask {
+        most: usize,
+        granted: usize,
+        wait: Tick,
+    },
     Forget,
     Pass(Tick),
 }

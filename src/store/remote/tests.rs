@@ -42,7 +42,11 @@ fn check(steps: &[Step]) {
                 assert_eq!(&gate, expected, "step {number}: at {ms} ms");
             }
             Bad(ms, executed, turned) => {
-                assert_eq!(breaker.bad(&failure(*executed), ms * 1_000, MIDDLE), *turned, "step {number}: at {ms} ms");
+                assert_eq!(
+                    breaker.bad(&failure(*executed), ms * 1_000, MIDDLE),
+                    *turned,
+                    "step {number}: at {ms} ms"
+                );
             }
             Good(turned) => assert_eq!(breaker.good(), *turned, "step {number}"),
         }
@@ -106,7 +110,13 @@ fn each_pause_is_spread_by_a_fifth_both_ways() {
 
 #[test]
 fn an_unknown_outcome_alone_does_not_take_the_store_down() {
-    check(&[Bad(0, Unknown, false), Asks(0, Gate::Go), Good(false), Bad(1, Unknown, false), Asks(1, Gate::Go)]);
+    check(&[
+        Bad(0, Unknown, false),
+        Asks(0, Gate::Go),
+        Good(false),
+        Bad(1, Unknown, false),
+        Asks(1, Gate::Go),
+    ]);
 }
 
 #[test]
@@ -162,11 +172,14 @@ fn settings_out_of_range_are_refused() {
     check(4, Duration::MAX, Some("timeout"));
 }
 
+/// Who was served, by which worker, and at which millisecond.
+type Served = Arc<Mutex<Vec<(&'static str, String, u128)>>>;
+
 /// An errand that takes 10 ms, and notes who did it and when it was done.
 struct Slow {
     name: &'static str,
     clock: ManualClock,
-    done: Arc<Mutex<Vec<(&'static str, String, u128)>>>,
+    done: Served,
 }
 
 impl Errand for Slow {
@@ -202,7 +215,10 @@ fn workers_are_started_as_they_are_needed_and_serve_in_turn() {
     let done = std::mem::take(&mut *done.lock());
     let order: Vec<_> = done.iter().map(|(name, _, at)| (*name, *at)).collect();
     assert_eq!(order, [("a", 10), ("b", 10), ("c", 20), ("b", 35)]);
-    assert!(done.iter().all(|(_, worker, _)| ["valve-store-0", "valve-store-1"].contains(&&**worker)), "{done:?}");
+    assert!(
+        done.iter().all(|(_, worker, _)| ["valve-store-0", "valve-store-1"].contains(&&**worker)),
+        "{done:?}"
+    );
 }
 
 #[test]

@@ -144,7 +144,9 @@ impl RulePlan {
                 let rule = Rule::gcra(limit, Duration::from_micros(interval));
                 if burst == 1 { rule.into() } else { rule.burst(burst).into() }
             }
-            RulePlan::Window { limit, interval } => Rule::fixed_window(limit, Duration::from_micros(interval)).into(),
+            RulePlan::Window { limit, interval } => {
+                Rule::fixed_window(limit, Duration::from_micros(interval)).into()
+            }
         }
     }
 }
@@ -189,7 +191,15 @@ impl Draw<'_> {
             cost: 1 + random.below(self.capacity.min(3).into()) as u32 + too_much * self.capacity,
             max_wait: random.one_in(3).then(|| random.time()),
             token: random.one_in(3).then(|| random.below(tokens) as usize * self.valves + valve),
-            by: random.of(&[By::Acquire, By::Acquire, By::AcquireOwned, By::Try, By::Run, By::Run, By::Panic]),
+            by: random.of(&[
+                By::Acquire,
+                By::Acquire,
+                By::AcquireOwned,
+                By::Try,
+                By::Run,
+                By::Run,
+                By::Panic,
+            ]),
             takes: random.time(),
         }
     }

@@ -24,7 +24,10 @@ pub(super) fn run(plan: &Plan) -> Result<Course, String> {
         .enumerate()
         .map(|(number, acts)| {
             let (stage, acts) = (stage.clone(), acts.clone());
-            stage.clock.clone().spawn(&format!("{number}"), move || acts.iter().for_each(|act| stage.perform(act)))
+            stage
+                .clock
+                .clone()
+                .spawn(&format!("{number}"), move || acts.iter().for_each(|act| stage.perform(act)))
         })
         .collect();
     let mut kept = Vec::new();
@@ -122,8 +125,12 @@ impl Stage {
     /// One step of the test's own thread.
     fn take<'a>(&'a self, step: &Step, kept: &mut Vec<(usize, Permit<'a>)>) {
         match step {
-            Step::Advance(ticks) => drop(self.clock.advance(Duration::from_micros(*ticks))),
-            Step::Next => drop(self.clock.advance_to_next()),
+            Step::Advance(ticks) => {
+                self.clock.advance(Duration::from_micros(*ticks));
+            }
+            Step::Next => {
+                self.clock.advance_to_next();
+            }
             Step::Act(Act::Call(call)) => {
                 let number = self.world(None).call(self.now(), call);
                 match self.valves[call.valve].job().priority(call.priority).cost(call.cost).try_acquire() {
@@ -218,7 +225,9 @@ impl Stage {
                 self.hold(number, call, permit.admitted_at());
                 permit.finish()
             }),
-            By::AcquireOwned => job.acquire_owned().map(|permit| self.hold(number, call, permit.admitted_at())),
+            By::AcquireOwned => {
+                job.acquire_owned().map(|permit| self.hold(number, call, permit.admitted_at()))
+            }
             By::Try => job.try_acquire().map(|permit| self.hold(number, call, permit.admitted_at())),
             By::Run => job.run(work),
             By::Panic => {

@@ -3,9 +3,11 @@
 //! It keeps each rule in its own way, fractions of a tick over the limit, and looks at the whole queue each time. It knows
 //! exactly who starts when; only of early refusals, which a valve may find out sooner or later, it checks that they are true.
 
+mod judge;
+
 use super::plan::{By, Call, Plan, ValvePlan};
 use super::spent::Spent;
-use valve::{Blocked, Error, Stats};
+use valve::{Error, Stats};
 
 pub(super) struct World {
     rules: Vec<Spent>,
@@ -51,13 +53,18 @@ enum Fate {
     Ends(End),
     /// It was admitted at this tick and must be seen to start.
     Starts(u64),
-    Runs { since: u64 },
-    Ended { started: Option<u64> },
+    Runs {
+        since: u64,
+    },
+    Ended {
+        started: Option<u64>,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    TooDear,
+    /// It is told at the door: it costs too much, its token is cancelled, or the valve is closed. All may hold.
+    AtTheDoor,
     Cancelled,
     Closed,
     Refused,
@@ -65,13 +72,6 @@ enum End {
     Full,
     /// It has been told that its deadline has passed, or will.
     Late,
-}
-
-impl Fate {
-    /// The call ends without having looked at the queue, so nobody else is seen to either.
-    fn is_seen_at_the_door(self) -> bool {
-        matches!(self, Fate::Ends(End::TooDear | End::Cancelled | End::Closed))
-    }
 }
 
 impl World {
@@ -126,7 +126,13 @@ impl World {
     }
 
     /// The next call to be known to be late, as long as fewer are than the figure says; or one that is not, after all.
-    fn next_to_learn(&mut self, valve: usize, now: u64, timed_out: u64, told: Option<usize>) -> Option<(usize, Fate)> {
+    fn next_to_learn(
+        &mut self,
+        valve: usize,
+        now: u64,
+        timed_out: u64,
+        told: Option<usize>,
+    ) -> Option<(usize, Fate)> {
         let of_valve = |number: &usize| self.calls[*number].call.valve == valve;
         let late = |number: &usize| of_valve(number) && self.calls[*number].fate == Fate::Ends(End::Late);
         let refused = told.filter(|told| of_valve(told) && !late(told));
@@ -174,7 +180,7 @@ impl World {
         if let Fate::Starts(_) = fate {
             self.admit(number, now);
         }
-        if !fate.is_seen_at_the_door() {
+        if fate != Fate::Ends(End::AtTheDoor) {
             self.drive(call.valve, now);
         }
         number
@@ -182,12 +188,9 @@ impl World {
 
     fn fate_of(&self, now: u64, call: &Call) -> Fate {
         let valve = &self.valves[call.valve];
-        if call.cost > self.capacity() {
-            Fate::Ends(End::TooDear)
-        } else if call.token.is_some_and(|token| self.cancelled[token]) {
-            Fate::Ends(End::Cancelled)
-        } else if valve.phase != Phase::Open {
-            Fate::Ends(End::Closed)
+        let is_cancelled = call.token.is_some_and(|token| self.cancelled[token]);
+        if call.cost > self.capacity() || is_cancelled || valve.phase != Phase::Open {
+            Fate::Ends(End::AtTheDoor)
         } else if call.by == By::Try || call.max_wait == Some(0) {
             let ahead = self.queued(call.valve).any(|other| self.calls[other].call.priority >= call.priority);
             let starts = !ahead && self.may_start(call.valve, now, call.cost);
@@ -209,11 +212,16 @@ impl World {
             format!("call {number} starts as of {admitted_at}: {}", world.tell(number, now))
         });
         self.calls[number].fate = Fate::Runs { since: admitted_at };
-        let running = self.calls.iter().filter(|other| other.call.valve == valve && matches!(other.fate, Fate::Runs { .. }));
+        let running = self
+            .calls
+            .iter()
+            .filter(|other| other.call.valve == valve && matches!(other.fate, Fate::Runs { .. }));
         let (running, limit) = (running.count(), self.valves[valve].limit);
         self.expect(running <= limit as usize, |_| format!("{running} jobs run where {limit} may"));
         let in_time = self.calls[number].deadline.is_none_or(|deadline| admitted_at <= deadline);
-        self.expect(in_time, |world| format!("call {number} starts after its deadline: {}", world.tell(number, now)));
+        self.expect(in_time, |world| {
+            format!("call {number} starts after its deadline: {}", world.tell(number, now))
+        });
         self.drive(valve, now);
     }
 
@@ -231,13 +239,16 @@ impl World {
     pub(super) fn failed(&mut self, now: u64, number: usize, error: &Error) {
         self.note(now, format_args!("call {number} fails: {error:?}"));
         let valve = self.calls[number].call.valve;
-        let at_the_door = self.calls[number].fate.is_seen_at_the_door();
+        // Then nobody has looked at the queue.
+        let at_the_door = self.calls[number].fate == Fate::Ends(End::AtTheDoor);
         if !at_the_door {
             // Whatever made it fail, those before it have been seen to.
             self.drive(valve, now);
         }
         let right = self.is_right(now, number, error);
-        self.expect(right, |world| format!("call {number} fails with {error:?}: {}", world.tell(number, now)));
+        self.expect(right, |world| {
+            format!("call {number} fails with {error:?}: {}", world.tell(number, now))
+        });
         let counts = &mut self.valves[valve];
         match error {
             Error::Timeout { .. } => counts.timed_out += 1,
@@ -248,52 +259,6 @@ impl World {
         self.calls[number].fate = Fate::Ended { started: None };
         if !at_the_door {
             self.drive(valve, now);
-        }
-    }
-
-    fn is_right(&self, now: u64, number: usize, error: &Error) -> bool {
-        let state = &self.calls[number];
-        let valve = &self.valves[state.call.valve];
-        let refused = state.fate == Fate::Ends(End::Refused);
-        match error {
-            Error::CostTooLarge { .. } => state.fate == Fate::Ends(End::TooDear),
-            Error::QueueFull { limit, .. } => state.fate == Fate::Ends(End::Full) && *limit == valve.queue_max,
-            Error::Closed => state.fate == Fate::Ends(End::Closed),
-            Error::Cancelled => state.fate == Fate::Ends(End::Cancelled),
-            Error::WouldWait { retry_after, blocked_by, .. } => {
-                let retry_at = retry_after.map(|left| now + left.as_micros() as u64);
-                state.call.by == By::Try && refused && self.is_true(now, number, blocked_by, retry_at)
-            }
-            Error::Timeout { waited, retry_after, blocked_by, .. } => {
-                let retry_at = retry_after.map(|left| now + left.as_micros() as u64);
-                let Some(deadline) = state.deadline else { return false };
-                let right = match state.fate {
-                    _ if refused => self.is_true(now, number, blocked_by, retry_at),
-                    // It may have been told so just before it was cancelled or the valve closed.
-                    Fate::Ends(End::Late | End::Cancelled | End::Closed) if now == deadline => true,
-                    Fate::Ends(_) if now < deadline => {
-                        let too_late = matches!(blocked_by, Blocked::Rate { .. }) && retry_at.is_some_and(|at| at > deadline);
-                        too_late && self.is_true(now, number, blocked_by, retry_at)
-                    }
-                    _ => false,
-                };
-                right && waited.as_micros() as u64 == now - state.since
-            }
-            _ => false,
-        }
-    }
-
-    /// Whether this holds up such a call now. A hint may come from a cheaper job: then it is a lower bound.
-    fn is_true(&self, now: u64, number: usize, blocked_by: &Blocked, retry_at: Option<u64>) -> bool {
-        let CallState { call, .. } = &self.calls[number];
-        let valve = &self.valves[call.valve];
-        let by = |end: u64| retry_at.is_some_and(|at| now < at && at <= end);
-        match blocked_by {
-            Blocked::Rate { .. } => by(self.earliest(now, call.cost)),
-            Blocked::Paused => by(self.paused_until),
-            Blocked::LocalConcurrency => retry_at.is_none() && valve.running == valve.limit,
-            Blocked::Queue => retry_at.is_none(),
-            _ => false,
         }
     }
 
@@ -335,15 +300,26 @@ impl World {
     }
 
     /// A drain that began at `since` and may take `timeout` has returned.
-    pub(super) fn drained(&mut self, now: u64, valve: usize, since: u64, timeout: u64, result: &Result<(), Error>) {
+    pub(super) fn drained(
+        &mut self,
+        now: u64,
+        valve: usize,
+        since: u64,
+        timeout: u64,
+        result: &Result<(), Error>,
+    ) {
         self.note(now, format_args!("drained {valve}: {result:?}"));
         let empty = self.valves[valve].running == 0 && self.queued(valve).next().is_none();
         let right = match result {
             Ok(()) => empty,
-            Err(Error::Timeout { waited, .. }) => now == since + timeout && waited.as_micros() as u64 == timeout,
+            Err(Error::Timeout { waited, .. }) => {
+                now == since + timeout && waited.as_micros() as u64 == timeout
+            }
             Err(_) => false,
         };
-        self.expect(right, |world| format!("drained {valve} with {result:?}, {} run", world.valves[valve].running));
+        self.expect(right, |world| {
+            format!("drained {valve} with {result:?}, {} run", world.valves[valve].running)
+        });
         self.valves[valve].phase = Phase::Closed;
         self.end_waits(End::Closed, |state| state.call.valve == valve);
     }
@@ -352,43 +328,6 @@ impl World {
     fn end_waits(&mut self, end: End, whose: impl Fn(&CallState) -> bool) -> bool {
         let ended = self.calls.iter_mut().filter(|state| state.fate == Fate::Waits && whose(state));
         ended.map(|state| state.fate = Fate::Ends(end)).count() > 0
-    }
-
-    /// Everybody waits: nothing that could happen now is left to happen.
-    pub(super) fn settled(&mut self, now: u64, stats: &[Stats]) {
-        for (valve, stats) in stats.iter().enumerate() {
-            self.drive(valve, now);
-            let shown = (stats.queued, stats.running, stats.started, stats.timed_out, stats.cancelled, stats.refused);
-            let state = &self.valves[valve];
-            let queued = self.queued(valve).count();
-            let counted =
-                (queued, state.running.into(), state.started, state.timed_out, state.cancelled, state.refused);
-            self.expect(shown == counted, |_| {
-                format!("valve {valve} at {now}: stats are (queued, running, started, timed out, cancelled, refused) {shown:?}, not {counted:?}")
-            });
-            let why = self.why(valve, now, stats);
-            self.expect(why, |_| format!("valve {valve} at {now}: {queued} wait because of {:?}", stats.blocked_by));
-        }
-        for number in 0..self.calls.len() {
-            let state = &self.calls[number];
-            let right = match state.fate {
-                Fate::Starts(_) | Fate::Ends(_) => false,
-                Fate::Waits => state.deadline.is_none_or(|deadline| deadline > now),
-                Fate::Runs { .. } | Fate::Ended { .. } => true,
-            };
-            self.expect(right, |world| format!("call {number} still waits at {now}: {}", world.tell(number, now)));
-        }
-    }
-
-    /// Whether what is said to hold up the head does.
-    fn why(&self, valve: usize, now: u64, stats: &Stats) -> bool {
-        let Some(head) = self.head(valve) else { return stats.blocked_by.is_none() };
-        match &stats.blocked_by {
-            Some(Blocked::Rate { .. }) => self.earliest(now, self.calls[head].call.cost) > now,
-            Some(Blocked::Paused) => now < self.paused_until,
-            Some(Blocked::LocalConcurrency) => self.valves[valve].running == self.valves[valve].limit,
-            _ => false,
-        }
     }
 
     /// Whether each call that was made has ended.
@@ -449,21 +388,6 @@ impl World {
         }
         self.valves[call.valve].running += 1;
         self.valves[call.valve].started += 1;
-    }
-
-    fn tell(&self, number: usize, now: u64) -> String {
-        let CallState { call, since, deadline, fate, .. } = &self.calls[number];
-        let valve = &self.valves[call.valve];
-        format!(
-            "it {fate:?}, called at {since} with deadline {deadline:?}; the rates let it start at {}, paused until {}, \
-             {} of {} run, valve {:?}, head {:?}",
-            self.earliest(now, call.cost.min(self.capacity())),
-            self.paused_until,
-            valve.running,
-            valve.limit,
-            valve.phase,
-            self.head(call.valve),
-        )
     }
 
     fn capacity(&self) -> u32 {
