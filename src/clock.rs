@@ -92,6 +92,15 @@ impl Clock {
         }
     }
 
+    /// Called when the last of those who could turn a virtual clock is gone.
+    pub(crate) fn retire(&self) {
+        match self {
+            Clock::System => {}
+            #[cfg(any(test, feature = "testing"))]
+            Clock::Virtual(time) => time.retire(),
+        }
+    }
+
     /// Whether both show the same time.
     pub(crate) fn same(&self, other: &Clock) -> bool {
         match (self, other) {

@@ -270,6 +270,8 @@ impl Drop for Events {
         if let Thread::Serving(Some(parker)) = before {
             parker.unpark();
         }
+        // They belong to a scheduler, and without that no clock of a test moves.
+        self.clock.retire();
     }
 }
 

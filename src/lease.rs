@@ -5,6 +5,7 @@
 
 use crate::clock::Tick;
 use crate::event::Callback;
+use crate::planted::fault;
 use crate::store::Token;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use std::collections::{HashMap, VecDeque};
@@ -19,6 +20,8 @@ pub(crate) struct Lease {
     pub(crate) ttl: Tick,
     /// When our own clock ends it: its length after the last good renewal, or the ask, was *sent*.
     end: AtomicU64,
+    /// Somebody was answered that it is lost: no later answer may differ.
+    seen_lost: AtomicBool,
     /// Said once, never taken back.
     lost: AtomicBool,
     on_loss: Mutex<Vec<Arc<Callback>>>,
@@ -31,6 +34,7 @@ impl Lease {
             fence,
             ttl,
             end: AtomicU64::new(sent.saturating_add(ttl)),
+            seen_lost: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             on_loss: Mutex::new(Vec::new()),
         }
@@ -39,7 +43,15 @@ impl Lease {
     /// Whether it can be trusted no more: the store said so, or its end has come. Asked of the deadline itself, so the
     /// answer is right even if nobody has looked at it for a long time.
     pub(crate) fn is_lost(&self, now: Tick) -> bool {
-        self.lost.load(Ordering::Acquire) || now >= self.end()
+        if self.lost.load(Ordering::Acquire) || self.seen_lost.load(Ordering::Acquire) {
+            return true;
+        }
+        let over = now >= self.end() && !fault("V58");
+        if over {
+            // A renewal's answer may be on its way in at this very moment.
+            self.seen_lost.store(true, Ordering::Release);
+        }
+        over
     }
 
     pub(crate) fn end(&self) -> Tick {
@@ -48,6 +60,11 @@ impl Lease {
 
     /// A renewal sent at `sent` came back good at `now`. It does nothing for a lease that was lost meanwhile.
     fn extend(&self, sent: Tick, now: Tick) {
+        if fault("V57") {
+            self.seen_lost.store(false, Ordering::Release);
+            self.lost.store(false, Ordering::Release);
+            return self.end.store(sent.saturating_add(self.ttl), Ordering::Release);
+        }
         if !self.is_lost(now) {
             self.end.fetch_max(sent.saturating_add(self.ttl), Ordering::AcqRel);
         }
@@ -93,6 +110,8 @@ pub(crate) struct Leases {
     renewing: bool,
     /// When the next renewal is due.
     renew_at: Option<Tick>,
+    /// None that is held ends before this: as of the last look at all of them, for one that is taken must not cost a look.
+    first_end: Option<Tick>,
     /// The greatest fencing token this valve has seen.
     floor: u64,
 }
@@ -110,16 +129,24 @@ impl Leases {
     pub(crate) fn take(&mut self, lease: &Arc<Lease>) {
         let due = lease.end() - lease.ttl + lease.ttl / 3;
         self.renew_at = Some(self.renew_at.map_or(due, |earlier| earlier.min(due)));
+        self.first_end = Some(self.first_end.map_or(lease.end(), |earlier| earlier.min(lease.end())));
         self.floor = self.floor.max(lease.fence.map_or(0, NonZeroU64::get));
         self.held.insert(lease.token, Arc::clone(lease));
     }
 
-    /// A job ended: its slot is to be released, unless it was lost.
-    pub(crate) fn end(&mut self, lease: &Lease, now: Tick) {
+    /// A job ended: its slot is to be released, unless it was lost. If nobody had noticed that yet: whom to call.
+    pub(crate) fn end(&mut self, lease: &Lease, now: Tick) -> Option<Vec<Arc<Callback>>> {
         self.held.remove(&lease.token);
-        if !lease.is_lost(now) {
-            self.unsent.push_back((lease.token, lease.end()));
+        if lease.is_lost(now) {
+            return lease.lose();
         }
+        self.unsent.push_back((lease.token, lease.end()));
+        None
+    }
+
+    /// Whether this one is still held.
+    pub(crate) fn holds(&self, token: Token) -> bool {
+        self.held.contains_key(&token)
     }
 
     /// A slot may be held that no job has: its ask's outcome is unknown, or its job gave up.
@@ -163,6 +190,7 @@ impl Leases {
         if self.held.is_empty() {
             self.renew_at = None;
         }
+        self.look_at_ends();
         let renew = !self.renewing && self.renew_at.is_some_and(|at| at <= now);
         if renew {
             self.renewing = true;
@@ -173,8 +201,12 @@ impl Leases {
 
     /// When [`due`](Leases::due) should be asked next.
     pub(crate) fn next_due(&self) -> Option<Tick> {
-        let first_end = self.held.values().map(|lease| lease.end()).min();
+        let first_end = self.first_end.filter(|_| !self.held.is_empty());
         self.renew_at.filter(|_| !self.renewing).into_iter().chain(first_end).min()
+    }
+
+    fn look_at_ends(&mut self) {
+        self.first_end = self.held.values().map(|lease| lease.end()).min();
     }
 
     /// All that is held, to be renewed: the early ones too, so that all fall due together from then on.
@@ -193,7 +225,7 @@ impl Leases {
     ) -> usize {
         let mut count = 0;
         for (lease, &held) in asked.iter().zip(held) {
-            if held {
+            if held || fault("V55") {
                 lease.extend(sent, now);
             } else if self.held.remove(&lease.token).is_some() {
                 count += 1;
@@ -206,6 +238,7 @@ impl Leases {
     /// The renewal is over; the next is due at `next`, or when a new lease asks for it.
     pub(crate) fn renewed(&mut self, next: Tick) {
         self.renewing = false;
+        self.look_at_ends();
         if !self.held.is_empty() {
             self.renew_at = Some(self.renew_at.map_or(next, |earlier| earlier.min(next)));
         }

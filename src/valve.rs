@@ -91,10 +91,10 @@ impl Valve {
     /// fleet-wide slot; its value is dropped.
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T, Error> {
         let permit = self.acquire()?;
-        let inside = self.enter();
+        let inside = self.enter(&permit);
         let value = work();
         drop(inside);
-        permit.finish()?;
+        permit.outcome()?;
         Ok(value)
     }
 
@@ -296,8 +296,8 @@ impl Valve {
 
     /// Marks the calling thread as one whose job holds a slot of this valve.
     #[inline]
-    fn enter(&self) -> Inside {
-        Inside::enter(&self.core)
+    fn enter(&self, permit: &Permit<'_>) -> Inside {
+        Inside::enter(&self.core, permit.grant())
     }
 
     fn running<'a>(&'a self, permit: &'a Permit<'_>, token: Option<&'a CancelToken>) -> Running<'a> {
@@ -335,12 +335,15 @@ impl Core {
             }
         }
         if call.max_wait.is_some_and(|wait| wait.is_zero()) && !call.instant {
+            let since = self.clock.now();
             return self.admit(&Call { instant: true, ..*call }).map_err(|error| match error {
                 Error::WouldWait { retry_after, blocked_by } => {
                     let mut state = self.state.lock();
                     state.totals.refused -= 1;
                     state.totals.timed_out += 1;
-                    Error::Timeout { waited: Duration::ZERO, retry_after, blocked_by }
+                    // On a store that can block, the one ask takes time too.
+                    let waited = crate::clock::duration(self.clock.now() - since);
+                    Error::Timeout { waited, retry_after, blocked_by }
                 }
                 other => other,
             });

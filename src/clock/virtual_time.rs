@@ -31,6 +31,8 @@ struct Stage {
     running: Option<usize>,
     ready: VecDeque<usize>,
     others_parked: usize,
+    /// Nobody is left who could hand on the baton: those who are ready run without.
+    retired: bool,
 }
 
 struct Participant {
@@ -110,6 +112,16 @@ impl VirtualTime {
         }
     }
 
+    /// Time will never move again and nobody will let participants run: those who are ready, or are unparked later, run
+    /// on their own, so that threads that were told to end can.
+    pub(crate) fn retire(&self) {
+        let mut stage = self.stage.lock();
+        stage.retired = true;
+        for &number in &stage.ready {
+            stage.participants[number].go.notify_one();
+        }
+    }
+
     /// Waits, in real time, until at least `count` threads that are no participants are parked on this clock.
     pub(crate) fn wait_blocked(&self, count: usize) {
         let mut stage = self.stage.lock();
@@ -165,7 +177,9 @@ impl Drop for Begin {
 
 fn wait_for_baton(stage: &mut MutexGuard<'_, Stage>, number: usize) {
     let go = Arc::clone(&stage.participants[number].go);
-    while stage.participants[number].state != State::Running {
+    while stage.participants[number].state == State::Parked
+        || (stage.participants[number].state == State::Ready && !stage.retired)
+    {
         go.wait(stage);
     }
 }
@@ -217,6 +231,9 @@ impl Seat {
             Some(number) => {
                 stage.participants[number].state = State::Ready;
                 stage.ready.push_back(number);
+                if stage.retired {
+                    stage.participants[number].go.notify_one();
+                }
             }
             None => {
                 stage.others_parked -= 1;

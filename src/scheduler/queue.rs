@@ -7,6 +7,7 @@ use super::TimerKey;
 use super::heap::{Heap, Place};
 use crate::clock::Tick;
 use crate::planted::fault;
+use crate::store::Token;
 
 /// One waiting call.
 pub(crate) struct Waiter<W> {
@@ -18,6 +19,8 @@ pub(crate) struct Waiter<W> {
     pub(crate) instant: bool,
     /// How many slots are held by jobs on the waiting thread's stack, if nothing but a start can end the wait.
     pub(crate) inside: u64,
+    /// The leases of those that are slots of the fleet.
+    pub(crate) leases: Vec<Token>,
     pub(crate) timer: Option<TimerKey>,
 }
 
@@ -136,6 +139,11 @@ impl<W> Queue<W> {
     /// How many slots are held by threads that wait here and that nothing but a start can free.
     pub(crate) fn stuck(&self) -> u64 {
         self.stuck
+    }
+
+    /// The leases of those.
+    pub(crate) fn stuck_leases(&self) -> impl Iterator<Item = &Token> {
+        self.heap.iter().flat_map(|(_, waiter)| &waiter.leases)
     }
 
     /// The places of all that wait, and their costs, in no order.

@@ -430,7 +430,7 @@ impl State {
     fn decide(&mut self, ask: &Ask<'_>, now: u64, answer: &mut Answer) {
         let free = match &ask.slots {
             None => ask.costs.len(),
-            Some(slots) => (slots.limit as usize).saturating_sub(self.held.count(now)).min(ask.costs.len()),
+            Some(slots) => (slots.limit as usize + usize::from(fault("V50"))).saturating_sub(self.held.count(now)).min(ask.costs.len()),
         };
         let mut places = [0; RuleSet::MAX];
         let mut spent = [RuleState::default(); RuleSet::MAX];
@@ -445,7 +445,8 @@ impl State {
         }
         answer.granted = verdict.granted;
         if let Some(slots) = &ask.slots {
-            answer.fence = self.held.take(&slots.tokens[..verdict.granted], now, now + ticks_up(slots.ttl), slots.floor);
+            let taken = if fault("V51") { slots.tokens.len() } else { verdict.granted };
+            answer.fence = self.held.take(&slots.tokens[..taken], now, now + ticks_up(slots.ttl), slots.floor);
         }
         let rate = verdict.refusal.map(|refusal| (refusal.rule, duration(refusal.not_before - now)));
         let slots = rate.is_none() && verdict.granted < ask.costs.len();

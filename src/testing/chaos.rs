@@ -99,21 +99,18 @@ impl ChaosStore {
 
     /// How valves built from here on call this store; clones of it included. Default: [`Remote::default`], as a real store
     /// would have it.
-    #[must_use]
     pub fn served_by(self, remote: Remote) -> ChaosStore {
         self.set(|faults| faults.remote = remote)
     }
 
     /// How often, per mille, a call is refused before it is sent:
     /// [`Unreachable`](crate::StoreErrorKind::Unreachable), [not executed](crate::Executed::No). Default: 0.
-    #[must_use]
     pub fn errors(self, per_mille: u32) -> ChaosStore {
         self.set(|faults| faults.errors = per_mille)
     }
 
     /// How often, per mille, a call is executed and its reply lost: at its deadline the caller is told
     /// [`Timeout`](crate::StoreErrorKind::Timeout), [unknown](crate::Executed::Unknown). Default: 0.
-    #[must_use]
     pub fn lost_replies(self, per_mille: u32) -> ChaosStore {
         self.set(|faults| faults.lost_replies = per_mille)
     }
@@ -121,7 +118,6 @@ impl ChaosStore {
     /// How often, per mille, a call reaches the inner store only after its deadline, by up to as much time again as it was
     /// given. The caller is told what it is told of a lost reply. What happens then, [`not_after`](ChaosStore::not_after)
     /// says. Default: 0.
-    #[must_use]
     pub fn late(self, per_mille: u32) -> ChaosStore {
         self.set(|faults| faults.late = per_mille)
     }
@@ -129,27 +125,23 @@ impl ChaosStore {
     /// Whether the inner store refuses to execute what reaches it after its deadline, as this crate's real stores do.
     /// Releases are executed however late, those that ride on an ask too. `false` is a store that breaks the contract of
     /// [`Ask::deadline`](crate::Ask): to see what it would cost. Default: `true`.
-    #[must_use]
     pub fn not_after(self, kept: bool) -> ChaosStore {
         self.set(|faults| faults.not_after = kept)
     }
 
     /// The longest time, each way, that a call spends on its way: from 0 to this, whole microseconds, all equally likely. A
     /// call that its deadline overtakes ends there, with its reply lost or itself late. Default: 0.
-    #[must_use]
     pub fn delays(self, longest: Duration) -> ChaosStore {
         self.set(|faults| faults.delay = ticks_up(longest))
     }
 
     /// How often, per mille, a release is executed a second time, up to one timeout later. Default: 0.
-    #[must_use]
     pub fn doubled_releases(self, per_mille: u32) -> ChaosStore {
         self.set(|faults| faults.doubled_releases = per_mille)
     }
 
     /// How often, per mille, a notice of a pause, resume or release is lost. From 1,000 on, this store says that it does not
     /// [notify](Store::notifies) at all; valves ask that when they are built. Default: 0.
-    #[must_use]
     pub fn lost_notices(self, per_mille: u32) -> ChaosStore {
         self.set(|faults| faults.lost_notices = per_mille)
     }

@@ -74,10 +74,10 @@ impl<'a> Job<'a> {
     /// [`Error`] but `WouldWait` if `work` has not run.
     pub fn run<T>(self, work: impl FnOnce(&Running<'_>) -> T) -> Result<T, Error> {
         let permit = self.valve.admit(&self.call)?;
-        let inside = self.valve.enter();
+        let inside = self.valve.enter(&permit);
         let value = work(&self.valve.running(&permit, self.call.token));
         drop(inside);
-        permit.finish()?;
+        permit.outcome()?;
         Ok(value)
     }
 

@@ -4,7 +4,7 @@ use super::core::{After, Core, Grant, State};
 use super::told::LEASES;
 use crate::clock::{Tick, duration, ticks_up};
 use crate::error::{Executed, StoreError};
-use crate::event::{Abort, Event, caught};
+use crate::event::{Abort, Event, caught, say};
 use crate::lease::{Lease, RENEWALS};
 use crate::planted::fault;
 use crate::store::{Counts, Deadline, Errand, Runner, Work, Lease as Renewal, Token};
@@ -43,9 +43,12 @@ impl Core {
     pub(super) fn end_lease(&self, lease: &Lease) {
         let mut after = After::default();
         let mut state = self.state.lock();
-        state.leases.end(lease, self.clock.now());
+        let lost = state.leases.end(lease, self.clock.now());
         self.look_after_releases(&mut state, &mut after);
         drop(state);
+        if let Some(callbacks) = lost {
+            self.tell_lost(1, callbacks);
+        }
         after.act(self);
     }
 
@@ -103,6 +106,7 @@ impl Core {
             if renew {
                 self.renew();
             }
+            self.send_releases();
             return;
         };
         if renew {
@@ -110,8 +114,11 @@ impl Core {
         }
         let errand: Weak<dyn Errand> = self.me.clone();
         if let Err(error) = remote.submit_leases(&self.clock, Runner::Weak(errand)) {
-            log::warn!("valve {:?} cannot renew its leases: {error}", self.id);
+            say(log::Level::Warn, format_args!("valve {:?} cannot renew or release its leases: {error}", self.id));
             let mut state = self.state.lock();
+            if state.leases.has_unsent() {
+                state.release_at = Some(self.clock.now() + RETRY_MAX);
+            }
             if std::mem::take(&mut state.renewal_due) {
                 state.leases.renewed(self.clock.now() + RETRY_MAX);
             }
@@ -170,7 +177,8 @@ impl Core {
 
     fn tell_lost(&self, count: usize, callbacks: Vec<Arc<crate::event::Callback>>) {
         if count > 0 {
-            log::warn!("valve {:?}: {count} running jobs lost their leases; others may have their slots", self.id);
+            let what = format_args!("valve {:?}: {count} running jobs lost their leases; others may have their slots", self.id);
+            say(log::Level::Warn, what);
             self.tell(Event::LeaseLost { count });
         }
         for callback in callbacks {
@@ -212,7 +220,8 @@ impl Core {
         let Some(remote) = self.remote.as_ref().filter(|_| !tokens.is_empty()) else { return };
         let farewell = Farewell { counts: Arc::clone(&self.counts), tokens };
         if let Err(error) = remote.submit_leases(&self.clock, Runner::Owned(Arc::new(farewell))) {
-            log::warn!("valve {:?}: its last slots stay taken until their leases end: {error}", self.id);
+            let what = format_args!("valve {:?}: its last slots stay taken until their leases end: {error}", self.id);
+            say(log::Level::Warn, what);
         }
     }
 
@@ -221,6 +230,7 @@ impl Core {
     }
 
     /// Whether a job's right to run is gone.
+    #[inline]
     pub(super) fn is_lost(&self, grant: &Grant) -> bool {
         grant.lease.as_ref().is_some_and(|lease| lease.is_lost(self.clock.now()))
     }
@@ -237,7 +247,7 @@ impl Errand for Farewell {
         for chunk in self.tokens.chunks(RENEWALS) {
             let result = caught(|| self.counts.release(chunk));
             if !matches!(result, Some(Ok(()))) {
-                log::debug!("the slots of a dropped valve stay taken until their leases end");
+                say(log::Level::Debug, format_args!("the slots of a dropped valve stay taken until their leases end"));
             }
         }
     }

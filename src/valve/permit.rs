@@ -95,6 +95,7 @@ macro_rules! permit_methods {
         /// Whether the job lost its fleet-wide slot and should stop, as of this instant: the end of its lease is compared with
         /// the clock itself, so the answer is right at once in a process that was frozen. Once true, it stays so. Without a
         /// fleet-wide limit it never is.
+        #[inline]
         #[must_use]
         pub fn is_aborted(&self) -> bool {
             self.held.core.is_lost(&self.held.grant)
@@ -115,11 +116,19 @@ macro_rules! permit_methods {
         ///
         /// [`Error::LeaseLost`] if it was not; without a fleet-wide limit that cannot be. [`Error::Forked`] in a forked
         /// child, where nothing is given back.
+        #[inline]
         pub fn finish(self) -> Result<(), Error> {
+            self.outcome()
+        }
+
+        /// What [`finish`](Self::finish) says, for those who drop the permit where it is: moving it there costs them more
+        /// than asking.
+        #[inline]
+        pub(super) fn outcome(&self) -> Result<(), Error> {
             if os::forked() {
                 return Err(Error::Forked);
             }
-            if self.is_aborted() { Err(Error::LeaseLost) } else { Ok(()) }
+            if self.is_aborted() && !fault("V56") { Err(Error::LeaseLost) } else { Ok(()) }
         }
     };
 }

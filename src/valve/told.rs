@@ -50,10 +50,15 @@ impl Timed for Core {
         } else if timer == LEASES {
             self.leases_due(now);
         } else {
-            self.end_waits([Place::from_bits(timer)], |core, state, since, now| {
-                state.totals.timed_out += 1;
+            let place = Place::from_bits(timer);
+            self.end_waits([place], |core, state, since, now| {
                 let free = core.free(state);
                 let (why, at) = state.queue.head_blocked(now, free).unwrap_or((Why::Queue, None));
+                if state.queue.get_mut(place).is_some_and(|waiter| waiter.instant) {
+                    state.totals.refused += 1;
+                    return core.would_wait(state, why, at, now);
+                }
+                state.totals.timed_out += 1;
                 core.timeout(state, since, why, at, now)
             });
         }

@@ -142,6 +142,8 @@ impl Core {
             break;
         }
         state.scratch = scratch;
+        // A slot that came free may not be anybody's, because the limit has shrunk.
+        self.break_circle(&mut state, &mut after);
         self.settle_down(&mut state, &mut after);
         drop(state);
         after.act(self);
@@ -364,9 +366,10 @@ impl Core {
         // Of a pause the last instant counts: without the store nobody else would hold it to its end.
         let pause = refusal.pause.map(|left| now + crate::clock::ticks_up(left));
         let (why, not_before) = match (rate, pause) {
+            (Some((rule, _)), _) if fault("V62") => (Why::Rate(rule), now + self.recheck),
             (Some((rule, rate)), pause) if pause.is_none_or(|pause| rate >= pause) => (Why::Rate(rule), rate),
             (_, Some(pause)) => (Why::Paused, pause),
-            _ => (Why::Slots, now + self.recheck + jitter(now)),
+            _ => (Why::Slots, now + if fault("V61") { 2 } else { 1 } * self.recheck + jitter(now)),
         };
         Hint { cost, not_before: not_before.max(now), why, rate }
     }

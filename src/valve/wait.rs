@@ -10,8 +10,10 @@ use crate::error::{Blocked, Error};
 use crate::os;
 use crate::planted::fault;
 use crate::scheduler::{Outcome, Place, Ticket, Waiter, Why};
+use crate::store::Token;
 use crate::sync::Ordering;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 impl Core {
     /// Starts a job, waiting for it as the call allows.
@@ -45,7 +47,8 @@ impl Core {
             self.drive(state);
             return Err(error);
         }
-        let inside = if call.token.is_none() && deadline.is_none() && !call.instant { nesting::depth(self) } else { 0 };
+        let endless = call.token.is_none() && deadline.is_none() && !call.instant;
+        let inside = if endless { nesting::held(self) } else { (0, Vec::new()) };
         let ticket = Arc::new(Ticket::new(&self.clock));
         let place = self.join(&mut state, call, sequence, &ticket, deadline, inside, now);
         let mut after = After::default();
@@ -67,7 +70,7 @@ impl Core {
         sequence: u64,
         ticket: &Waiting,
         deadline: Option<Tick>,
-        inside: u64,
+        (inside, leases): (u64, Vec<Token>),
         now: Tick,
     ) -> Place {
         let waiter = Waiter {
@@ -77,10 +80,13 @@ impl Core {
             deadline: deadline.filter(|_| !call.instant),
             instant: call.instant,
             inside,
+            leases,
             timer: None,
         };
         let place = state.queue.join(call.priority, sequence, waiter);
-        if let Some(deadline) = deadline.filter(|_| !call.instant) {
+        // One that does not wait takes the next answer, but no longer than one ask may.
+        let limit = self.remote.as_ref().map(|remote| now.saturating_add(ticks_up(remote.timeout())));
+        if let Some(deadline) = if call.instant { limit } else { deadline } {
             let key = self.set_timer(state, deadline, DEADLINES_LAST | self.number, place.to_bits());
             if let Some(waiter) = state.queue.get_mut(place) {
                 waiter.timer = key;
@@ -90,7 +96,9 @@ impl Core {
     }
 
     /// What can be said to a call before it joins: the queue is full, it would not be head, or it must come too late.
-    fn refused_at_once(&self, state: &mut State, call: &Call<'_>, deadline: Option<Tick>, now: Tick) -> Option<Error> {
+    fn refused_at_once(&self, state: &mut State, call: &Call<'_>, deadline: Option<Tick>, since: Tick) -> Option<Error> {
+        // Later than `since` if it has asked a store that can block.
+        let now = self.clock.now();
         if call.instant {
             if !state.queue.would_be_head(call.priority) {
                 return Some(self.count_refusal(state, call, Why::Queue, None, now));
@@ -103,7 +111,7 @@ impl Core {
             }
         } else if let Some((rule, at)) = state.queue.too_late(call.cost, deadline) {
             state.totals.timed_out += 1;
-            return Some(self.timeout(state, now, Why::Rate(rule), Some(at), now));
+            return Some(self.timeout(state, since, Why::Rate(rule), Some(at), now));
         }
         (!call.instant && state.queue.len() >= self.queue_max).then_some(Error::QueueFull { limit: self.queue_max })
     }
@@ -161,7 +169,7 @@ impl Core {
 
     pub(super) fn would_wait(&self, state: &State, why: Why, at: Option<Tick>, now: Tick) -> Error {
         Error::WouldWait {
-            retry_after: at.map(|at| duration(at.saturating_sub(now))),
+            retry_after: retry_after(why, at, now),
             blocked_by: blocked(state, why),
         }
     }
@@ -169,10 +177,17 @@ impl Core {
     pub(super) fn timeout(&self, state: &State, since: Tick, why: Why, at: Option<Tick>, now: Tick) -> Error {
         Error::Timeout {
             waited: duration(now - since),
-            retry_after: at.map(|at| duration(at.saturating_sub(now))),
+            retry_after: retry_after(why, at, now),
             blocked_by: blocked(state, why),
         }
     }
+}
+
+/// When a job that is alone would start. Nobody knows when a slot comes free or a store comes back: the tick then only says
+/// when it is asked again.
+fn retry_after(why: Why, at: Option<Tick>, now: Tick) -> Option<Duration> {
+    let known = matches!(why, Why::Rate(_) | Why::Paused);
+    at.filter(|_| known).map(|at| duration(at.saturating_sub(now)))
 }
 
 /// What a caller is told of a reason. A rule that is no more, because the rules changed meanwhile, has lost its name.

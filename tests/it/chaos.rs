@@ -8,15 +8,23 @@ mod job;
 mod ledger;
 mod plan;
 mod run;
+mod store;
 mod witness;
 mod world;
 
 use plan::{Plan, Weather};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use world::Seen;
 
 /// Seeds that once failed, in which weather, and what was wrong.
-const KEPT: [(u64, Weather, &str); 0] = [];
+const KEPT: [(u64, Weather, &str); 5] = [
+    (199_987_497_928_804, Weather::Processes, "a refused call that does not wait said it waited no time"),
+    (278_357_825_880_125, Weather::Calm, "a call that a rate put too late said it waited no time"),
+    (38_220_785_852_921, Weather::Network, "a call that does not wait took longer than one ask"),
+    (149_417_053_153_344, Weather::Everything, "a call that does not wait took longer than one ask"),
+    (235_141_474_085_519, Weather::Everything, "a call that does not wait took longer than two asks"),
+];
 
 #[track_caller]
 fn check(seed: u64, weather: Weather) -> run::Course {
@@ -47,22 +55,28 @@ fn check_many(schedules: u64, weather: Weather, wanted: &[&str]) {
     for wanted in wanted {
         assert!(seen.0.contains_key(wanted), "never seen: {wanted}, but {seen:?}");
     }
-    assert_eq!(threads_of_the_valve(), 0, "threads are left behind");
+    assert_eq!(threads_left(), BTreeMap::new(), "threads are left behind");
 }
 
-/// Those whose names begin like ours. They may need a moment to end.
-fn threads_of_the_valve() -> usize {
-    let mut count = usize::MAX;
-    for _ in 0..1_000 {
-        let names = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-        let names = names.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
-        count = names.filter(|name| name.starts_with("valve-") || name.starts_with("job")).count();
-        if count == 0 {
+/// Threads of the library and of the schedules by name, and how many, once those that end have had the time to.
+fn threads_left() -> BTreeMap<String, usize> {
+    let count = || {
+        let mut count = BTreeMap::new();
+        for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
+            let name = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+            if name.starts_with("valve-") || name.starts_with("job-") {
+                *count.entry(name).or_default() += 1;
+            }
+        }
+        count
+    };
+    for _ in 0..5_000 {
+        if count().is_empty() {
             break;
         }
-        std::thread::yield_now();
+        std::thread::park_timeout(std::time::Duration::from_millis(1));
     }
-    count
+    count()
 }
 
 #[test]
@@ -81,11 +95,7 @@ fn simulation_of_a_fleet_on_a_bad_network() {
 
 #[test]
 fn simulation_of_freezes_crashes_and_lost_state() {
-    check_many(
-        3_500,
-        Weather::Processes,
-        &["lost", "overtaken", "orphans", "dead on arrival", "frozen", "crashed", "flushed"],
-    );
+    check_many(3_500, Weather::Processes, &["lost", "overtaken", "frozen", "crashed", "flushed"]);
 }
 
 #[test]

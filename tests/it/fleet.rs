@@ -2,6 +2,7 @@
 //! every lease.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -13,6 +14,11 @@ use valve::{
 };
 
 use crate::support::ms;
+
+/// Counts what callbacks and threads did.
+pub(crate) fn add(to: &AtomicUsize, count: usize) {
+    to.fetch_add(count, Ordering::Relaxed);
+}
 
 /// The memory that all processes share, its clock, and what is known of the leases in it.
 #[derive(Clone)]

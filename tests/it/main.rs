@@ -20,6 +20,7 @@ mod nested;
 mod order;
 mod pauses;
 mod peers;
+mod protocol;
 mod rates;
 mod repository;
 mod simulation;

@@ -14,7 +14,7 @@ struct Bench {
 
 /// A waiter of cost 1 and no deadline.
 const PLAIN: Waiter<&str> =
-    Waiter { what: "", cost: 1, since: 0, deadline: None, instant: false, inside: 0, timer: None };
+    Waiter { what: "", cost: 1, since: 0, deadline: None, instant: false, inside: 0, leases: Vec::new(), timer: None };
 const MANY: usize = usize::MAX;
 
 impl Bench {
@@ -397,7 +397,7 @@ proptest! {
                 Step::Join { priority, cost, deadline } => {
                     let deadline = deadline.map(|left| now + left);
                     let sequence = queue.number();
-                    let waiter = Waiter { what: sequence, cost, since: now, deadline, instant: false, inside: 0, timer: None };
+                    let waiter = Waiter { what: sequence, cost, since: now, deadline, instant: false, inside: 0, leases: Vec::new(), timer: None };
                     let place = queue.join(priority, sequence, waiter);
                     list.push(Listed { priority, sequence, cost, deadline, place });
                     list.sort_by_key(|listed| (std::cmp::Reverse(listed.priority), listed.sequence));

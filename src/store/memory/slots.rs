@@ -1,5 +1,6 @@
 //! Which fleet-wide slots of an id are held, until when, and the last fencing token.
 
+use crate::planted::fault;
 use crate::store::Token;
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU64;
@@ -35,18 +36,21 @@ impl Held {
             return None;
         }
         for &token in tokens {
-            self.ends.insert(token, end);
+            // An ask may come twice: its name has one end only.
+            if let Some(old) = self.ends.insert(token, end) {
+                self.by_end.remove(&(old, token));
+            }
             self.by_end.insert((end, token));
         }
         let first = self.fence.max(floor).max(now) + 1;
-        self.fence = first + count - 1;
+        self.fence = if fault("V60") { 0 } else { first + count - 1 };
         NonZeroU64::new(first)
     }
 
     /// Makes a lease that still holds last until `end`.
     pub(super) fn renew(&mut self, token: Token, now: u64, end: u64) -> bool {
         match self.ends.get_mut(&token) {
-            Some(old) if *old > now => {
+            Some(old) if *old > now || fault("V40") => {
                 self.by_end.remove(&(*old, token));
                 self.by_end.insert((end, token));
                 *old = end;
@@ -59,6 +63,10 @@ impl Held {
     /// Ends these; whether any was held.
     pub(super) fn end(&mut self, tokens: &[Token]) -> bool {
         let before = self.ends.len();
+        if fault("V41") && !tokens.is_empty() {
+            self.ends.clear();
+            self.by_end.clear();
+        }
         for token in tokens {
             if let Some(end) = self.ends.remove(token) {
                 self.by_end.remove(&(end, *token));

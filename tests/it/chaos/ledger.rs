@@ -97,6 +97,11 @@ impl Ledger {
         self.leases.values().filter(orphan).count() as u64
     }
 
+    /// Those that ended by their time alone, whoever had them.
+    pub(super) fn unreleased(&self) -> usize {
+        self.leases.values().filter(|lease| !lease.released).count()
+    }
+
     pub(super) fn released(&mut self, tokens: &[Token], now: u64, seen: &mut Seen) {
         for token in tokens {
             let Some(lease) = self.leases.get(token) else { continue };

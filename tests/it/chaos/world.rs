@@ -311,6 +311,8 @@ impl World {
         self.expect(live == 0, |_| format!("{live} leases are held although nobody runs"));
         let open = self.calls.iter().filter(|call| !call.over).count();
         self.expect(open == 0, |_| format!("{open} calls never ended"));
+        let (calm, unreleased) = (self.weather == Weather::Calm, self.ledger.unreleased());
+        self.expect(!calm || unreleased == 0, |_| format!("{unreleased} leases were never released"));
         let orphans = self.ledger.orphans(now);
         for _ in 0..orphans {
             self.seen.note("orphans");

@@ -15,7 +15,7 @@ fn each_token_is_greater_than_all_before_it() {
     let fleet = Fleet::new();
     let tokens = Arc::new(Mutex::new(Vec::new()));
     for (process, store) in [fleet.local(), fleet.remote()].iter().enumerate() {
-        let valve = fleet.valve(store, 6, secs(3));
+        let valve = fleet.valve(store, 8, secs(3));
         for thread in 0..6 {
             let (clock, valve, tokens) = (fleet.clock.clone(), valve.clone(), Arc::clone(&tokens));
             let mut random = Random::new(process as u64 * 10 + thread);
@@ -56,7 +56,10 @@ fn tokens_of_one_batch_and_of_all_kinds_of_permits_differ() {
     all.extend(jobs.iter().map(|job| job.result().unwrap()));
     assert!(all.is_sorted_by(|a, b| a < b), "{all:?}");
     assert_eq!(Valve::builder("id").concurrency(1).build().unwrap().acquire().unwrap().fencing_token(), None);
-    assert_eq!(Valve::builder("id").build().unwrap().job().run(|running| running.fencing_token()).unwrap(), None);
+    assert_eq!(
+        Valve::builder("id").build().unwrap().job().run(|running| running.fencing_token()).unwrap(),
+        None
+    );
 }
 
 /// The greatest token that an asker has seen counts as given out, and so does the store's time.

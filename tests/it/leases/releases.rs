@@ -99,7 +99,8 @@ fn a_release_rides_on_the_next_ask_or_goes_alone() {
     assert_eq!((store.calls(Kind::Release).len(), fleet.held()), (0, 600), "it is sent twice");
     drop(permits);
     fleet.clock.advance(ms(1));
-    let calls: Vec<_> = store.calls(Kind::Release).iter().map(|call| (call.sent, call.tokens.len())).collect();
+    let calls: Vec<_> =
+        store.calls(Kind::Release).iter().map(|call| (call.sent, call.tokens.len())).collect();
     let at = ms(12) - us(1);
     assert_eq!(calls, [(at, 500), (at, 100)]);
     assert_eq!(fleet.held(), 0);

@@ -27,7 +27,8 @@ fn leases_are_renewed_each_third_of_their_length() {
 /// V52: leases of all ages in one batch, and a store that takes its time. None is older than a third when it is renewed.
 #[test]
 fn a_batch_renews_early_but_never_late() {
-    for (store, delay) in [(Fleet::local as fn(&Fleet) -> Member, 0), (Fleet::remote, 0), (Fleet::remote, 40)] {
+    for (store, delay) in [(Fleet::local as fn(&Fleet) -> Member, 0), (Fleet::remote, 0), (Fleet::remote, 40)]
+    {
         let fleet = Fleet::new();
         let store = store(&fleet);
         store.then(Kind::Renew, Step { after: ms(delay), ..Step::AT_ONCE });
@@ -80,7 +81,11 @@ fn ten_thousand_leases_take_twenty_calls() {
         fleet.clock.advance(ms(2));
         assert_eq!(fleet.held(), 0);
         if store.calls(Kind::Release).len() < 10_000 {
-            assert!(store.calls(Kind::Release).len() <= 20, "{} calls to release", store.calls(Kind::Release).len());
+            assert!(
+                store.calls(Kind::Release).len() <= 20,
+                "{} calls to release",
+                store.calls(Kind::Release).len()
+            );
         }
     }
 }
@@ -153,9 +158,8 @@ fn a_renewal_that_hangs_ends_with_the_lease() {
 fn one_hanging_renewal_leaves_a_thread_to_the_rest_of_the_client() {
     let fleet = Fleet::new();
     let store = fleet.remote();
-    let build = |id: &str| {
-        Valve::builder(id).store(store.clone()).global_concurrency(1, ms(900)).build().unwrap()
-    };
+    let build =
+        |id: &str| Valve::builder(id).store(store.clone()).global_concurrency(1, ms(900)).build().unwrap();
     let (one, other) = (build("one"), build("other"));
     store.next(Kind::Renew, [Step { before: secs(3600), ..Step::AT_ONCE }]);
     let first = fleet.spawn_lasting(&one, secs(3));

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use valve::testing::ManualClock;
 use valve::{
-    Answer, Ask, Blocked, Concurrency, Counts, Deadline, Error, Lease, MemoryStore, OnStoreError, Rule, RuleSet,
-    Slots, Store, Token, Valve,
+    Answer, Ask, Blocked, Concurrency, Counts, Deadline, Error, Lease, MemoryStore, OnStoreError, Rule,
+    RuleSet, Slots, Store, Token, Valve,
 };
 
 use crate::fleet::{Fleet, Kind, Reply, Step};
@@ -50,7 +50,8 @@ fn a_fleet_never_holds_more_slots_than_its_limit() {
 fn a_job_without_a_slot_spends_no_budget() {
     let fleet = Fleet::new();
     let hourly = || Rule::fixed_window(3, secs(3600));
-    let build = || fleet.builder(&fleet.local()).rule(hourly()).global_concurrency(1, secs(3)).build().unwrap();
+    let build =
+        || fleet.builder(&fleet.local()).rule(hourly()).global_concurrency(1, secs(3)).build().unwrap();
     let (one, other) = (build(), build());
     let held = one.acquire().unwrap();
     for _ in 0..10 {
@@ -153,7 +154,10 @@ fn a_valve_that_starts_jobs_without_its_store_has_no_global_limit() {
     let valve = builder().build().unwrap();
     let set = valve.set_concurrency(Concurrency::unlimited().global(1, secs(1)));
     for refused in [built, set] {
-        assert!(matches!(&refused, Err(Error::Invalid { field, .. }) if field == "on_store_error"), "{refused:?}");
+        assert!(
+            matches!(&refused, Err(Error::Invalid { field, .. }) if field == "on_store_error"),
+            "{refused:?}"
+        );
     }
     assert!(valve.run(|| ()).is_ok());
 }

@@ -1,7 +1,7 @@
 //! Breadth first through every state of a world, so that the first breach has the shortest story.
 
 use super::claims::{Breach, Seen};
-use super::schedule::Deed;
+use super::deeds::Deed;
 use super::state::{State, World};
 use super::store::PROCESSES;
 
@@ -25,8 +25,15 @@ struct Step {
     deed: Deed,
 }
 
+/// A new state, and its place.
+type Found = (State, u32);
+/// What did not hold, and after which step.
+type Broke = (Breach, Step);
+
 struct Explorer {
     world: World,
+    /// Memory for those possible in one state.
+    deeds: Vec<Deed>,
     keys: Vec<Key>,
     steps: Vec<Step>,
     /// Places in `keys`, plus one, by hash.
@@ -35,10 +42,11 @@ struct Explorer {
 
 /// Goes through all of a world, or until something breaks.
 pub(super) fn explore(world: World) -> Explored {
-    let mut explorer = Explorer { world, keys: Vec::new(), steps: Vec::new(), table: vec![0; 1 << 12] };
+    let mut explorer =
+        Explorer { world, deeds: Vec::new(), keys: Vec::new(), steps: Vec::new(), table: vec![0; 1 << 12] };
     let mut explored = Explored { states: 0, transitions: 0, depth: 0, seen: Seen::default(), breach: None };
-    let root = State::default();
-    explorer.insert(root.key().0, Step { from: 0, at: 0, deed: Deed::Tick });
+    let mut root = State::default();
+    explorer.insert(root.settle().0, Step { from: 0, at: 0, deed: Deed::Tick });
     let mut level = vec![(root, 0)];
     while !level.is_empty() {
         let mut next = Vec::new();
@@ -61,33 +69,47 @@ impl Explorer {
         &mut self,
         state: &State,
         place: u32,
-        next: &mut Vec<(State, u32)>,
+        next: &mut Vec<Found>,
         explored: &mut Explored,
-    ) -> Result<(), (Breach, Step)> {
-        let words = state.key().0;
+    ) -> Result<(), Broke> {
+        let mut deeds = std::mem::take(&mut self.deeds);
+        state.deeds_of_all(&self.world, &mut deeds);
+        for &deed in &deeds {
+            self.take_step(state, Step { from: place, at: 0, deed }, next, explored)?;
+        }
         for at in 0..self.world.processes {
             // What happens to the second of two equal processes leads to the same states.
-            if at > 0 && words[at] == words[at - 1] {
+            if at > 0 && state.words[at] == state.words[at - 1] {
                 continue;
             }
-            for deed in Deed::ALL {
-                if at > 0 && deed.is_of_all() || !state.allows(&self.world, at, deed) {
-                    continue;
-                }
-                let mut after = *state;
-                let step = Step { from: place, at: at as u8, deed };
-                let happened = after.happen(&self.world, at, deed, &mut explored.seen);
-                happened.map_err(|breach| (breach, step))?;
-                explored.transitions += 1;
-                if after.store.fence > self.world.fences {
-                    continue;
-                }
-                let (key, order) = after.key();
-                if let Some(place) = self.insert(key, step) {
-                    after.reorder(order);
-                    next.push((after, place));
-                }
+            state.deeds(&self.world, at, &mut deeds);
+            for &deed in &deeds {
+                self.take_step(state, Step { from: place, at: at as u8, deed }, next, explored)?;
             }
+        }
+        self.deeds = deeds;
+        Ok(())
+    }
+
+    fn take_step(
+        &mut self,
+        state: &State,
+        step: Step,
+        next: &mut Vec<Found>,
+        explored: &mut Explored,
+    ) -> Result<(), Broke> {
+        let mut after = *state;
+        let happened = after.happen(&self.world, usize::from(step.at), step.deed, &mut explored.seen);
+        if let Err(breach) = happened {
+            return Err((breach, step));
+        }
+        explored.transitions += 1;
+        if after.store.fence > u64::from(self.world.fences) {
+            return Ok(());
+        }
+        let (key, _) = after.settle();
+        if let Some(place) = self.insert(key, step) {
+            next.push((after, place));
         }
         Ok(())
     }
@@ -97,7 +119,7 @@ impl Explorer {
         let mask = self.table.len() - 1;
         let mut slot = hash(key) & mask;
         while self.table[slot] != 0 {
-            if self.keys[self.table[slot] as usize - 1] == key {
+            if equal(&self.keys[self.table[slot] as usize - 1], &key) {
                 return None;
             }
             slot = (slot + 1) & mask;
@@ -138,16 +160,20 @@ impl Explorer {
         for step in steps.iter().rev() {
             let at = usize::from(step.at);
             let who = if step.deed.is_of_all() { String::new() } else { format!("process {}: ", names[at]) };
-            told.push(format!("{who}{:?}", step.deed));
+            told.push(format!("{who}{}", step.deed));
             if state.happen(&self.world, at, step.deed, &mut Seen::default()).is_err() {
                 break;
             }
-            let (_, order) = state.key();
-            state.reorder(order);
+            let (_, order) = state.settle();
             names = order.map(|from| names[from]);
         }
         told
     }
+}
+
+/// Without a call into the C library, which costs more than the comparison.
+fn equal(one: &Key, other: &Key) -> bool {
+    one[0] == other[0] && one[1] == other[1] && one[2] == other[2] && one[3] == other[3]
 }
 
 fn hash(key: Key) -> usize {

@@ -1,165 +1,194 @@
-//! What may happen next, and what it changes: the protocol's steps, and the world's mischief.
+//! Which deeds are possible in a state, and what each changes: the protocol's steps, and the world's mischief.
 
 use super::claims::{Breach, Claim, Seen, Sometimes};
+use super::deeds::{Deed, Fate};
 use super::rules::{BEFORE, Broken, NAMES, PRESENT, TIMEOUT, TTL};
 use super::state::{Call, Kind, Phase, Process, State, Stray, World, may_be_carried_out};
 use super::store::{PROCESSES, Store};
 
-/// How long a job waits for its slot, in ticks.
+/// How long a job waits for its slot, in ticks; one whose deadline is near, a tick less. One that was refused, or whose ask
+/// came to nothing, is to the protocol as if it had not come yet: its next ask is as good as another's first.
 const PATIENCE: u8 = 2;
 
-/// One thing that happens to one process, or to all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Deed {
-    Tick,
-    LoseState,
-    Ask,
-    EndJob,
-    SendRelease,
-    /// The store carries a request out; its answer is on its way.
-    CarryOut(Kind),
-    CarryOutStray,
-    /// The process reads an answer and acts on it.
-    Receive(Kind),
-    /// The time of a call is up: what was on the network for it is lost.
-    GiveUp(Kind),
-    /// A copy of a request goes its own way; it may be all that is left of it.
-    Double(Kind),
-    LoseStray,
-    Freeze,
-    /// It freezes between reading the clock for a renewal's answer and acting on that.
-    FreezeWhileReading,
-    Thaw,
-    /// The process ends without a word; another takes its place.
-    Crash,
-}
-
-use Deed::{Ask, CarryOut, CarryOutStray, Crash, Double, EndJob, Freeze, FreezeWhileReading, GiveUp, LoseStray, LoseState};
-use Deed::{Receive, SendRelease, Thaw, Tick};
-
-impl Deed {
-    pub(super) const ALL: [Deed; 23] = [
-        Tick,
-        LoseState,
-        Ask,
-        EndJob,
-        SendRelease,
-        CarryOut(Kind::Ask),
-        CarryOut(Kind::Renew),
-        CarryOut(Kind::Release),
-        CarryOutStray,
-        Receive(Kind::Ask),
-        Receive(Kind::Renew),
-        Receive(Kind::Release),
-        GiveUp(Kind::Ask),
-        GiveUp(Kind::Renew),
-        GiveUp(Kind::Release),
-        Double(Kind::Ask),
-        Double(Kind::Renew),
-        Double(Kind::Release),
-        LoseStray,
-        Freeze,
-        FreezeWhileReading,
-        Thaw,
-        Crash,
-    ];
-
-    /// Whether it happens to the whole world.
-    pub(super) fn is_of_all(self) -> bool {
-        matches!(self, Tick | LoseState)
-    }
-}
-
 impl State {
-    /// Whether this may happen now.
-    pub(super) fn allows(&self, world: &World, at: usize, deed: Deed) -> bool {
+    /// All that may happen to a process now.
+    pub(super) fn deeds(&self, world: &World, at: usize, out: &mut Vec<Deed>) {
         let process = &self.processes[at];
-        let awake = !process.frozen;
-        match deed {
-            Tick => self.processes.iter().all(|process| process.frozen || !process.is_overdue() && !process.owes_release()),
-            LoseState => self.losses < world.losses,
-            Ask => {
-                let free = process.ask.phase == Phase::None && !process.owner.held;
-                awake && free && self.has_name(at, world.broken)
-            }
-            EndJob => awake && process.owner.held && process.job,
-            SendRelease => awake && process.owner.to_release() != 0 && process.release.phase == Phase::None,
-            CarryOut(kind) => process.call_of(kind).phase == Phase::Sent,
-            Receive(kind) => awake && matches!(process.call_of(kind).phase, Phase::Good | Phase::Bad | Phase::Read),
-            GiveUp(kind) => {
-                let call = process.call_of(kind);
-                awake && call.phase != Phase::None && call.age >= TIMEOUT
-            }
-            Double(kind) => process.call_of(kind).phase == Phase::Sent && self.strays() < world.strays && process.stray.is_none(),
-            CarryOutStray | LoseStray => process.stray.is_some(),
-            Freeze => awake && (process.owner.held || process.has_calls()) && self.frozen() < world.freezes,
-            FreezeWhileReading => awake && process.renew.phase == Phase::Good && process.owner.held && self.frozen() < world.freezes,
-            Thaw => process.frozen,
-            Crash => process.is_busy() || process.floor > 0,
+        let room = self.has_room(world);
+        out.clear();
+        for kind in Kind::ALL {
+            self.deeds_of_call(world, at, kind, room, out);
+        }
+        if process.stray.is_some() {
+            out.extend([Deed::StrayArrives, Deed::StrayIsLost]);
+        }
+        if process.waiting && process.patience == PATIENCE {
+            out.push(Deed::Hurry);
+        }
+        if process.is_busy() || process.floor > 0 {
+            out.push(Deed::Crash);
+        }
+        if process.frozen {
+            out.push(Deed::Thaw);
+            return;
+        }
+        if process.owner.held && process.job {
+            out.push(Deed::EndJob);
+        }
+        if room && (process.owner.held || process.has_calls()) {
+            out.push(Deed::Freeze);
+        }
+        if room && process.owner.held && process.renew.phase == Phase::Good {
+            out.push(Deed::FreezeWhileReading);
         }
     }
 
-    fn strays(&self) -> usize {
-        self.processes.iter().filter(|process| process.stray.is_some()).count()
+    fn deeds_of_call(&self, world: &World, at: usize, kind: Kind, room: bool, out: &mut Vec<Deed>) {
+        use Fate::{AnswerLate, AnswerLost, Done, Late, Lost};
+        let process = &self.processes[at];
+        let call = process.call_of(kind);
+        let awake = !process.frozen;
+        match call.phase {
+            Phase::None if awake && self.is_wanted(world, at, kind) => {
+                out.push(Deed::Call(kind, Done));
+                if room {
+                    out.extend([AnswerLate, AnswerLost, Late, Lost].map(|fate| Deed::Call(kind, fate)));
+                }
+            }
+            Phase::Sent => {
+                out.extend([AnswerLate, AnswerLost].map(|fate| Deed::Arrive(kind, fate)));
+                if awake {
+                    out.push(Deed::Arrive(kind, Done));
+                }
+                if room && process.stray.is_none() {
+                    out.push(Deed::Double(kind));
+                }
+            }
+            Phase::Good | Phase::Bad | Phase::Read if awake => out.push(Deed::Answer(kind)),
+            _ => {}
+        }
+        if awake && call.phase != Phase::None && call.age >= TIMEOUT {
+            out.push(Deed::GiveUp(kind));
+        }
     }
 
-    fn frozen(&self) -> usize {
-        self.processes.iter().filter(|process| process.frozen).count()
+    /// Whether a process has reason to make this call, and may.
+    fn is_wanted(&self, world: &World, at: usize, kind: Kind) -> bool {
+        let owner = &self.processes[at].owner;
+        match kind {
+            Kind::Ask => !owner.held && self.has_name(at, world),
+            Kind::Renew => owner.is_due(),
+            Kind::Release => owner.to_release() != 0,
+        }
+    }
+
+    /// All that may happen to the whole world now.
+    pub(super) fn deeds_of_all(&self, world: &World, out: &mut Vec<Deed>) {
+        out.clear();
+        if self.processes.iter().all(Process::may_let_time_pass) {
+            out.push(Deed::Tick);
+        }
+        if self.losses < world.losses {
+            out.push(Deed::LoseState);
+        }
+    }
+
+    fn has_room(&self, world: &World) -> bool {
+        let [one, two, three] = &self.processes;
+        one.troubles() + two.troubles() + three.troubles() < world.troubles
     }
 
     /// Lets it happen, and checks what must hold ever after.
-    pub(super) fn happen(&mut self, world: &World, at: usize, deed: Deed, seen: &mut Seen) -> Result<(), Breach> {
+    pub(super) fn happen(
+        &mut self,
+        world: &World,
+        at: usize,
+        deed: Deed,
+        seen: &mut Seen,
+    ) -> Result<(), Breach> {
         let broken = world.broken;
         match deed {
-            Tick => self.tick(world, seen)?,
-            LoseState => self.lose_state(seen),
-            Ask => self.ask(at, broken),
-            EndJob => {
+            Deed::Tick => self.tick(world, seen)?,
+            Deed::LoseState => self.lose_state(seen),
+            Deed::EndJob => {
                 self.processes[at].owner.ended(broken);
                 self.processes[at].job = false;
             }
-            SendRelease => {
-                let names = self.processes[at].owner.to_release();
-                self.processes[at].release = Call::sent(names, 0, 0);
+            Deed::Hurry => self.processes[at].patience -= 1,
+            Deed::Call(kind, fate) => {
+                match kind {
+                    Kind::Ask => self.ask(at, broken),
+                    Kind::Renew => self.processes[at].renew = Call::sent(1 << PRESENT, 0, 0),
+                    Kind::Release => {
+                        let names = self.processes[at].owner.to_release();
+                        self.processes[at].release = Call::sent(names, 0, 0);
+                    }
+                }
+                self.go(world, at, kind, fate, seen)?;
             }
-            CarryOut(kind) => {
+            Deed::Arrive(kind, fate) => self.go(world, at, kind, fate, seen)?,
+            Deed::Answer(kind) => self.receive(world, at, kind, seen)?,
+            Deed::GiveUp(kind) => {
+                let call = std::mem::take(self.processes[at].call(kind));
+                if kind == Kind::Ask {
+                    self.processes[at].waiting = false;
+                    self.processes[at].owner.abandoned(call.age);
+                }
+            }
+            Deed::Double(kind) => {
                 let call = *self.processes[at].call_of(kind);
-                let done = self.carry_out(world, at, kind, call, seen)?;
-                *self.processes[at].call(kind) = done;
+                self.processes[at].stray = Some(Stray { kind, call });
             }
-            CarryOutStray => {
+            Deed::StrayArrives => {
                 if let Some(stray) = self.processes[at].stray.take() {
                     let done = self.carry_out(world, at, stray.kind, stray.call, seen)?;
                     self.note_stray(at, stray, done, seen);
                 }
             }
-            Receive(kind) => self.receive(world, at, kind, seen)?,
-            GiveUp(kind) => {
-                let call = std::mem::take(self.processes[at].call(kind));
-                if kind == Kind::Ask {
-                    self.processes[at].owner.abandoned(call.age);
-                }
-            }
-            Double(kind) => {
-                let call = *self.processes[at].call_of(kind);
-                self.processes[at].stray = Some(Stray { kind, call });
-            }
-            LoseStray => self.processes[at].stray = None,
-            Freeze => self.processes[at].frozen = true,
-            FreezeWhileReading => {
+            Deed::StrayIsLost => self.processes[at].stray = None,
+            Deed::Freeze => self.processes[at].frozen = true,
+            Deed::FreezeWhileReading => {
                 self.processes[at].frozen = true;
                 self.processes[at].renew.phase = Phase::Read;
             }
-            Thaw => self.thaw(at),
-            Crash => {
+            Deed::Thaw => self.thaw(at),
+            Deed::Crash => {
                 let before = self.processes[at];
                 seen.note_if(before.owner.held, Sometimes::OwnerCrashes);
                 self.processes[at] = Process { stray: before.stray, gone: before.gone, ..Process::default() };
             }
         }
-        self.processes[at].renew_if_due();
         self.check(world, seen)?;
-        self.forget(world);
+        let touched = if deed.is_of_all() || broken.is_some() { 0..world.processes } else { at..at + 1 };
+        for at in touched {
+            self.forget(world, at);
+        }
+        Ok(())
+    }
+
+    /// A request that was sent meets its fate.
+    fn go(
+        &mut self,
+        world: &World,
+        at: usize,
+        kind: Kind,
+        fate: Fate,
+        seen: &mut Seen,
+    ) -> Result<(), Breach> {
+        let call = *self.processes[at].call_of(kind);
+        let after = match fate {
+            Fate::Late => call,
+            Fate::Lost => Call { phase: Phase::Silent, ..call },
+            Fate::Done | Fate::AnswerLate | Fate::AnswerLost => {
+                self.carry_out(world, at, kind, call, seen)?
+            }
+        };
+        *self.processes[at].call(kind) = after;
+        if fate == Fate::AnswerLost {
+            *self.processes[at].call(kind) = Call { phase: Phase::Silent, fence: 0, ..after };
+        } else if fate == Fate::Done && after.phase != Phase::Silent {
+            self.receive(world, at, kind, seen)?;
+        }
         Ok(())
     }
 
@@ -167,17 +196,22 @@ impl State {
     fn ask(&mut self, at: usize, broken: Option<Broken>) {
         self.take_name(at, broken);
         let process = &mut self.processes[at];
-        if !process.waiting {
-            process.waiting = true;
-            process.patience = PATIENCE;
-        }
+        process.waiting = true;
+        process.patience = PATIENCE;
         process.ask = Call::sent(1 << PRESENT, process.owner.to_release(), process.floor);
         process.gone[PRESENT] = 0;
     }
 
     /// The store acts on a request; the call with its answer. Releases first, whatever becomes of the rest
     /// (`memory.rs`, `Opened::admit`); nothing else after the caller gave up (`Ask::deadline`).
-    fn carry_out(&mut self, world: &World, at: usize, kind: Kind, call: Call, seen: &mut Seen) -> Result<Call, Breach> {
+    fn carry_out(
+        &mut self,
+        world: &World,
+        at: usize,
+        kind: Kind,
+        call: Call,
+        seen: &mut Seen,
+    ) -> Result<Call, Breach> {
         let broken = world.broken;
         let released = if kind == Kind::Release { call.names } else { call.rides };
         for name in (0..NAMES).filter(|name| released & 1 << name != 0) {
@@ -191,7 +225,7 @@ impl State {
         let mut done = Call { phase: Phase::Good, fence: 0, ..call };
         if kind != Kind::Release && !may_be_carried_out(&call, broken) {
             seen.note(Sometimes::StaleRequest);
-            done.phase = Phase::Stale;
+            done.phase = Phase::Silent;
         } else if kind == Kind::Ask {
             seen.note_if(self.store.holds(at, name), Sometimes::AskCarriedOutTwice);
             match self.admit(world, at, name, call.fence, seen)? {
@@ -204,19 +238,26 @@ impl State {
         Ok(done)
     }
 
-    fn admit(&mut self, world: &World, at: usize, name: usize, floor: u64, seen: &mut Seen) -> Result<Option<u64>, Breach> {
+    fn admit(
+        &mut self,
+        world: &World,
+        at: usize,
+        name: usize,
+        floor: u8,
+        seen: &mut Seen,
+    ) -> Result<Option<u8>, Breach> {
         let live = self.store.live();
         let mut store = self.store;
-        let Some(mut fence) = store.take(at, name, world.slots, floor, 0, world.broken) else {
+        let Some(fence) = store.take(at, name, world.slots, floor.into(), 0, world.broken) else {
             Claim::AFreeSlotIsNotRefused.holds(live >= world.slots)?;
             return Ok(None);
         };
+        let fence = if world.fences == 0 { 0 } else { fence as u8 };
         if world.fences == 0 {
-            fence = 0;
             store.fence = 0;
         } else {
             Claim::FencingTokensIncrease.holds(fence > self.top && fence > floor)?;
-            seen.note_if(floor > self.store.fence, Sometimes::FloorDecides);
+            seen.note_if(u64::from(floor) > self.store.fence, Sometimes::FloorDecides);
             self.top = fence;
         }
         self.store = store;
@@ -228,7 +269,11 @@ impl State {
 
     fn note_stray(&self, at: usize, stray: Stray, done: Call, seen: &mut Seen) {
         let process = &self.processes[at];
-        if stray.kind == Kind::Ask && done.phase == Phase::Good && process.ask.phase == Phase::None && !process.owner.held {
+        if stray.kind == Kind::Ask
+            && done.phase == Phase::Good
+            && process.ask.phase == Phase::None
+            && !process.owner.held
+        {
             seen.note(Sometimes::AskOutlivesItsSender);
             seen.note_if(process.owner.to_release() & stray.call.names == 0, Sometimes::OrphanBeyondRelease);
         }
@@ -247,6 +292,7 @@ impl State {
                     process.floor = process.floor.max(call.fence);
                     process.start(call.age, world.broken, seen);
                 }
+                process.waiting = false;
             }
             Kind::Renew => process.hear_of_renewal(call, world.broken, seen),
             Kind::Release => {
@@ -270,7 +316,7 @@ impl State {
             let trusted = process.owner.held && !process.owner.lost;
             process.owner.pass(!process.frozen);
             seen.note_if(trusted && process.owner.lost, Sometimes::LeaseEndsByOwnClock);
-            for kind in [Kind::Ask, Kind::Renew, Kind::Release] {
+            for kind in Kind::ALL {
                 process.call(kind).pass();
             }
             if let Some(stray) = &mut process.stray {
@@ -278,14 +324,22 @@ impl State {
             }
             process.patience = process.patience.saturating_sub(1);
             process.end_wait(world.broken, seen);
-            process.renew_if_due();
         }
         let overdue = |process: &Process| process.waiting && process.patience == 0 && !process.frozen;
         Claim::AWaiterEndsByItsDeadline.holds(!self.processes.iter().any(overdue))
     }
 
-    fn age_orphan(&mut self, world: &World, at: usize, name: usize, before: &Store, seen: &mut Seen) -> Result<(), Breach> {
-        if self.processes[at].owns(name, world.broken) || !self.may_hold(at, name, world.broken) && !before.holds(at, name) {
+    fn age_orphan(
+        &mut self,
+        world: &World,
+        at: usize,
+        name: usize,
+        before: &Store,
+        seen: &mut Seen,
+    ) -> Result<(), Breach> {
+        if self.processes[at].owns(name, world.broken)
+            || !self.may_hold(at, name, world.broken) && !before.holds(at, name)
+        {
             return Ok(());
         }
         self.processes[at].gone[name] = (self.processes[at].gone[name] + 1).min(TTL + TIMEOUT);
@@ -342,8 +396,6 @@ impl Process {
     fn start(&mut self, age: u8, broken: Option<Broken>, seen: &mut Seen) {
         self.owner.granted(age, broken);
         if self.waiting {
-            self.waiting = false;
-            self.patience = 0;
             self.job = true;
         } else {
             seen.note(Sometimes::GrantIsTakenBack);
@@ -370,11 +422,11 @@ impl Process {
         }
     }
 
+    /// Calls whose time is up are given up, renewals that are due are sent, and so are releases that nothing carries.
     /// `Leases::due`, and `Core::renew`: one renewal at a time, sent again at once if it came to nothing.
-    fn renew_if_due(&mut self) {
-        if !self.frozen && self.owner.is_due() && self.renew.phase == Phase::None {
-            self.renew = Call::sent(1 << PRESENT, 0, 0);
-        }
+    fn may_let_time_pass(&self) -> bool {
+        let renewal_due = self.owner.is_due() && self.renew.phase == Phase::None;
+        self.frozen || !renewal_due && !self.is_overdue() && !self.owes_release()
     }
 
     /// A waiter's deadline acts at once, whatever is on its way for it. `Ticket::settle`.

@@ -11,12 +11,13 @@ pub(super) struct World {
     pub(super) slots: usize,
     /// How often the store may lose its state.
     pub(super) losses: u8,
-    /// How many doubled or late messages may be on the network at once.
-    pub(super) strays: usize,
-    /// How many processes may be frozen at once.
-    pub(super) freezes: usize,
+    /// How much may be out of order at once: calls that are late, lost or doubled, and processes that are frozen. All
+    /// else is over as soon as it begins.
+    pub(super) troubles: usize,
+    /// How many names a process may use at once.
+    pub(super) names: usize,
     /// The greatest fencing token that is explored; with 0 they are not followed, which keeps the world finite.
-    pub(super) fences: u64,
+    pub(super) fences: u8,
     pub(super) broken: Option<Broken>,
 }
 
@@ -26,6 +27,10 @@ pub(super) enum Kind {
     Ask,
     Renew,
     Release,
+}
+
+impl Kind {
+    pub(super) const ALL: [Kind; 3] = [Kind::Ask, Kind::Renew, Kind::Release];
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -40,8 +45,8 @@ pub(super) enum Phase {
     Bad,
     /// It was read as good when the lease still held, by a thread that then stood still.
     Read,
-    /// It came too late to be carried out.
-    Stale,
+    /// Nothing will come any more.
+    Silent,
 }
 
 /// A call, from when it is sent until its answer is used or given up.
@@ -55,7 +60,7 @@ pub(super) struct Call {
     /// The names whose releases ride on it.
     pub(super) rides: u8,
     /// What an ask tells of the fencing tokens its sender has seen, or its answer of the one it got.
-    pub(super) fence: u64,
+    pub(super) fence: u8,
 }
 
 /// A message whose sender does not wait for it: a copy, or one that outlived its sender's patience.
@@ -79,7 +84,7 @@ pub(super) struct Process {
     pub(super) stray: Option<Stray>,
     pub(super) frozen: bool,
     /// The greatest fencing token it has seen.
-    pub(super) floor: u64,
+    pub(super) floor: u8,
     /// Its job was told of the loss.
     pub(super) told: bool,
     /// Its grant is of a state that the store has lost.
@@ -93,9 +98,11 @@ pub(super) struct State {
     pub(super) processes: [Process; PROCESSES],
     pub(super) store: Store,
     /// The greatest fencing token given since the store last lost its state.
-    pub(super) top: u64,
+    pub(super) top: u8,
     /// How often it has lost its state.
     pub(super) losses: u8,
+    /// Each process in one word, which `forget` keeps up to date.
+    pub(super) words: [u64; PROCESSES],
 }
 
 impl Process {
@@ -122,6 +129,14 @@ impl Process {
 
     pub(super) fn has_calls(&self) -> bool {
         self.ask.phase != Phase::None || self.renew.phase != Phase::None || self.release.phase != Phase::None
+    }
+
+    /// What is out of order with it.
+    pub(super) fn troubles(&self) -> usize {
+        let calls = usize::from(self.ask.phase != Phase::None)
+            + usize::from(self.renew.phase != Phase::None)
+            + usize::from(self.release.phase != Phase::None);
+        calls + usize::from(self.stray.is_some()) + usize::from(self.frozen)
     }
 
     /// A call whose time is up must be given up before time goes on.
@@ -155,7 +170,9 @@ impl Process {
     /// Whether an ask of this name may still be carried out although nobody waits for it.
     fn has_stray_ask(&self, name: usize, broken: Option<Broken>) -> bool {
         self.stray.is_some_and(|stray| {
-            stray.kind == Kind::Ask && stray.call.names & 1 << name != 0 && may_be_carried_out(&stray.call, broken)
+            stray.kind == Kind::Ask
+                && stray.call.names & 1 << name != 0
+                && may_be_carried_out(&stray.call, broken)
         })
     }
 
@@ -184,11 +201,11 @@ impl State {
     }
 
     /// Whether a process without a lease has a name for an ask.
-    pub(super) fn has_name(&self, at: usize, broken: Option<Broken>) -> bool {
-        if broken == Some(Broken::NameReused) {
+    pub(super) fn has_name(&self, at: usize, world: &World) -> bool {
+        if world.broken == Some(Broken::NameReused) {
             return self.processes[at].owner.unsent[PRESENT] == 0 && self.store.left(at, PRESENT) == 0;
         }
-        self.is_clear(at, PRESENT) || self.is_clear(at, BEFORE)
+        self.is_clear(at, PRESENT) || world.names == NAMES && self.is_clear(at, BEFORE)
     }
 
     /// Makes its present name one that nothing speaks of. `Names::next` never gives one twice; the model uses those again
@@ -206,87 +223,88 @@ impl State {
     }
 
     /// Forgets what can make no difference, so that equal worlds are equal.
-    pub(super) fn forget(&mut self, world: &World) {
-        for at in 0..world.processes {
-            for name in 0..NAMES {
-                if !self.may_hold(at, name, world.broken) || self.processes[at].owns(name, world.broken) {
-                    self.processes[at].gone[name] = 0;
-                }
-            }
-            let process = &mut self.processes[at];
-            process.told &= process.owner.held;
-            process.early &= process.owner.held || process.ask.phase == Phase::Good;
-            if process.owner.lost {
-                process.owner.left = 0;
-            }
-            if let Some(stray) = process.stray {
-                let void = stray.kind != Kind::Release && stray.call.rides == 0;
-                if void && !may_be_carried_out(&stray.call, world.broken) {
-                    process.stray = None;
-                }
+    pub(super) fn forget(&mut self, world: &World, at: usize) {
+        for name in 0..NAMES {
+            if !self.may_hold(at, name, world.broken) || self.processes[at].owns(name, world.broken) {
+                self.processes[at].gone[name] = 0;
             }
         }
+        let process = &mut self.processes[at];
+        process.told &= process.owner.held;
+        process.early &= process.owner.held || process.ask.phase == Phase::Good;
+        if process.owner.lost {
+            process.owner.left = 0;
+        }
+        if let Some(stray) = process.stray {
+            let void = stray.kind != Kind::Release && stray.call.rides == 0;
+            if void && !may_be_carried_out(&stray.call, world.broken) {
+                process.stray = None;
+            }
+        }
+        self.words[at] = self.word(at);
     }
 
-    /// The state in a few words, the same whatever the order of its processes; and that order.
-    pub(super) fn key(&self) -> ([u64; 4], [usize; PROCESSES]) {
+    /// The state in a few words, and its processes in the order that is the same for all equal worlds. Puts them into that
+    /// order, and gives it.
+    pub(super) fn settle(&mut self) -> ([u64; 4], [usize; PROCESSES]) {
         let mut order = [0, 1, 2];
-        let words = [self.word(0), self.word(1), self.word(2)];
         for (left, right) in [(0, 1), (1, 2), (0, 1)] {
-            if words[order[left]] < words[order[right]] {
+            if self.words[order[left]] < self.words[order[right]] {
                 order.swap(left, right);
             }
         }
-        let last = self.store.fence << 8 | self.top << 4 | u64::from(self.losses);
-        ([words[order[0]], words[order[1]], words[order[2]], last], order)
+        if order != [0, 1, 2] {
+            self.reorder(order);
+        }
+        let [first, second, third] = self.words;
+        let last = u64::from(self.store.fence) << 16 | u64::from(self.top) << 8 | u64::from(self.losses);
+        ([first, second, third, last], order)
     }
 
-    /// Puts the processes in this order.
-    pub(super) fn reorder(&mut self, order: [usize; PROCESSES]) {
-        let before = self.processes;
+    fn reorder(&mut self, order: [usize; PROCESSES]) {
+        let (processes, words) = (self.processes, self.words);
         for (place, &from) in order.iter().enumerate() {
-            self.processes[place] = before[from];
+            self.processes[place] = processes[from];
+            self.words[place] = words[from];
         }
         self.store.reorder(order);
     }
 
+    /// Everything that is known of a process, in one word.
     pub(super) fn word(&self, at: usize) -> u64 {
         let process = &self.processes[at];
         let owner = &process.owner;
         let mut word = 0;
-        let mut put = |bits: u32, value: u8| word = word << bits | u64::from(value);
         for name in 0..NAMES {
-            put(3, self.store.left(at, name));
-            put(3, process.gone[name]);
-            put(3, owner.unsent[name]);
+            word = word << 3 | self.store.left(at, name) as u64;
+            word = word << 3 | process.gone[name] as u64;
+            word = word << 3 | owner.unsent[name] as u64;
         }
-        put(3, owner.left);
-        put(1, u8::from(owner.held));
-        put(1, u8::from(owner.lost));
-        put(1, u8::from(process.job));
-        put(1, u8::from(process.told));
-        put(1, u8::from(process.early));
-        put(1, u8::from(process.frozen));
-        put(2, if process.waiting { process.patience + 1 } else { 0 });
-        put(6, process.ask.word() | process.ask.rides >> BEFORE);
-        put(6, process.renew.word() | process.renew.names >> BEFORE);
-        put(7, process.release.word() << 1 | process.release.names);
-        let stray = process.stray.map_or(0, |stray| {
-            (stray.kind as u8 + 1) << 5 | stray.call.age << 3 | stray.call.names << 1 | stray.call.rides >> BEFORE
-        });
-        put(7, stray);
-        let stray = process.stray.map_or(0, |stray| stray.call.fence);
-        word << 9 | process.floor << 6 | process.ask.fence << 3 | stray
+        word = word << 3 | owner.left as u64;
+        for flag in [owner.held, owner.lost, process.job, process.told, process.early, process.frozen] {
+            word = word << 1 | flag as u64;
+        }
+        word = word << 2 | if process.waiting { process.patience as u64 + 1 } else { 0 };
+        word = word << 6 | process.ask.word() | process.ask.rides as u64 >> BEFORE;
+        word = word << 6 | process.renew.word() | process.renew.names as u64 >> BEFORE;
+        word = word << 7 | process.release.word() << 1 | process.release.names as u64;
+        word = word << 9 | (process.floor as u64) << 6 | (process.ask.fence as u64) << 3;
+        let Some(Stray { kind, call }) = process.stray else { return word << 7 };
+        let stray = (kind as u64 + 1) << 5
+            | (call.age as u64) << 3
+            | (call.names << 1) as u64
+            | (call.rides >> BEFORE) as u64;
+        (word | call.fence as u64) << 7 | stray
     }
 }
 
 impl Call {
-    pub(super) fn sent(names: u8, rides: u8, fence: u64) -> Call {
+    pub(super) fn sent(names: u8, rides: u8, fence: u8) -> Call {
         Call { phase: Phase::Sent, age: 0, names, rides, fence }
     }
 
     /// Phase and age, above one free bit.
-    fn word(&self) -> u8 {
-        (self.phase as u8) << 3 | self.age << 1
+    fn word(&self) -> u64 {
+        (self.phase as u64) << 3 | (self.age as u64) << 1
     }
 }
