@@ -64,8 +64,10 @@ pub enum Abort {
 
 /// A job's wish to be called when it should stop: called at most once, and not after it was taken back.
 pub(crate) struct Callback {
-    call: Mutex<Option<Box<dyn FnOnce(Abort) + Send>>>,
+    call: Mutex<Option<Call>>,
 }
+
+type Call = Box<dyn FnOnce(Abort) + Send>;
 
 impl Callback {
     pub(crate) fn new(call: impl FnOnce(Abort) + Send + 'static) -> Arc<Callback> {

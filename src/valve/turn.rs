@@ -287,7 +287,7 @@ impl Core {
             .unwrap_or_else(|| Err(StoreError::panicked()))
             .and_then(|()| check(&answer, offer));
         match &self.remote {
-            Some(remote) => remote.report(result.as_ref().map(|()| ()), self.clock.now()),
+            Some(remote) => remote.report(result.as_ref().copied(), self.clock.now()),
             None => self.note_local(result.as_ref().err()),
         }
         match result {
