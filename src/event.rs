@@ -239,12 +239,14 @@ impl Shared {
         loop {
             // Looked at first: what was sent before the stop is still delivered.
             let stopping = matches!(*self.thread.lock(), Thread::Stopping);
-            while let Ok((sink, event)) = self.receiver.try_recv() {
-                sink.deliver(&event);
-            }
+            // Jobs that should stop come before news: they are looked at between any two events.
             let aborts = std::mem::take(&mut *self.aborts.lock());
             for (callback, reason) in aborts {
                 callback.fire(reason);
+            }
+            if let Ok((sink, event)) = self.receiver.try_recv() {
+                sink.deliver(&event);
+                continue;
             }
             let buried = std::mem::take(&mut *self.buried.lock());
             for value in buried {

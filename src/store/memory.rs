@@ -243,7 +243,7 @@ impl Id {
     fn is_fresh(&self, now: u64, wall: u64) -> bool {
         let mut state = self.state.lock();
         self.take_word(&mut state, wall);
-        let idle = now >= state.paused_until && state.held.count(now) == 0;
+        let idle = now >= state.paused_until && state.held.count(now) == 0 && !state.held.must_remember(now);
         idle && state.rules.iter().all(|rule| rule.state.is_fresh(now, rule.interval))
     }
 

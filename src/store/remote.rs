@@ -4,7 +4,7 @@ use super::workers::{Errand, Runner, Work, Workers};
 use crate::clock::{Clock, Tick, ticks_up};
 use crate::error::{Error, Executed, StoreError};
 use crate::os;
-use crate::sync::Mutex;
+use crate::sync::{AtomicU64, Mutex, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ pub struct Remote {
 
 struct Handle {
     timeout: Duration,
+    /// The greatest fencing token that any valve of this client has seen.
+    floor: AtomicU64,
     state: Mutex<State>,
     asks: Arc<Workers>,
     leases: Arc<Workers>,
@@ -137,7 +139,7 @@ impl Remote {
     fn with(workers: usize, timeout: Duration) -> Remote {
         let asks = Workers::new("valve-store", workers);
         let leases = Workers::new("valve-lease", LEASE_WORKERS);
-        Remote { handle: Arc::new(Handle { timeout, state: Mutex::new(State::default()), asks, leases }) }
+        Remote { handle: Arc::new(Handle { timeout, floor: AtomicU64::new(0), state: Mutex::new(State::default()), asks, leases }) }
     }
 
     /// How long one call may take.
@@ -183,6 +185,11 @@ impl Remote {
         for member in members {
             member.store_turned(result.err().cloned());
         }
+    }
+
+    /// Notes a fencing token; the greatest of all so far.
+    pub(crate) fn floor(&self, seen: u64) -> u64 {
+        self.handle.floor.fetch_max(seen, Ordering::Relaxed).max(seen)
     }
 
     /// Why the store counts as down, if it does.

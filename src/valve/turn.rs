@@ -243,7 +243,8 @@ impl Core {
     fn prepare(&self, state: &mut State, offer: &mut Offer, waits: bool) {
         offer.rules.clone_from(&state.limits.rules);
         offer.global = state.limits.global;
-        offer.floor = state.leases.floor();
+        let floor = state.leases.floor();
+        offer.floor = self.remote.as_ref().map_or(floor, |remote| remote.floor(floor));
         offer.waits = waits;
         offer.tokens.clear();
         if let Some(names) = self.names.get().filter(|_| offer.global.is_some()) {

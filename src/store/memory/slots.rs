@@ -17,6 +17,11 @@ impl Held {
         self.ends.is_empty()
     }
 
+    /// Whether forgetting all this could give a fencing token twice.
+    pub(super) fn must_remember(&self, now: u64) -> bool {
+        self.fence > now
+    }
+
     /// How many are held now. A lease ends at its last microsecond, not after it.
     pub(super) fn count(&mut self, now: u64) -> usize {
         while let Some(&(end, token)) = self.by_end.first() {

@@ -65,7 +65,7 @@ fn notices_are_of_their_id(bench: &Bench<'_>) {
     ];
     for (id, watcher, may) in expected {
         let heard = watcher.heard.lock();
-        bench.ensure(heard.iter().all(|notice| may.contains(notice)), || format!("{id}: {heard:?}"));
+        bench.ensure(heard.iter().all(|notice| may.contains(notice)), || format!("{id}: {:?}", *heard));
     }
 }
 
