@@ -91,7 +91,10 @@ impl Lease {
 
 impl std::fmt::Debug for Lease {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Lease").field("token", &self.token).field("end", &self.end()).finish_non_exhaustive()
+        out.debug_struct("Lease")
+            .field("token", &self.token)
+            .field("end", &self.end())
+            .finish_non_exhaustive()
     }
 }
 

@@ -23,13 +23,16 @@ pub use error::{Blocked, Error, Executed, StoreError, StoreErrorKind};
 pub use event::{Abort, Event};
 pub use rule::{FixedWindow, Gcra, RateRefusal, Rule, RuleSet, RuleState, Verdict};
 pub use scheduler::Scheduler;
-pub use store::{Answer, Ask, Counts, Deadline, Lease, MemoryStore, Notice, Refusal, Remote, Slots, Store, Token, Wake};
-#[doc(hidden)]
-pub use store::Quick;
 #[cfg(any(test, feature = "testing"))]
 pub use store::MemoryStoreBuilder;
+#[doc(hidden)]
+pub use store::Quick;
+pub use store::{
+    Answer, Ask, Counts, Deadline, Lease, MemoryStore, Notice, Refusal, Remote, Slots, Store, Token, Wake,
+};
 pub use valve::{
-    CancelToken, Concurrency, Job, OnAbort, OnStoreError, OwnedPermit, Permit, Running, Stats, Valve, ValveBuilder,
+    CancelToken, Concurrency, Job, OnAbort, OnStoreError, OwnedPermit, Permit, Running, Stats, Valve,
+    ValveBuilder,
 };
 
 /// The examples in the README are tests.

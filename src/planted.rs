@@ -31,7 +31,9 @@ mod on {
     }
 
     #[cfg(all(test, shuttle))]
-    pub(crate) struct Planted(#[expect(dead_code, reason = "keeps the guard on its thread")] std::cell::RefCell<()>);
+    pub(crate) struct Planted(
+        #[expect(dead_code, reason = "keeps the guard on its thread")] std::cell::RefCell<()>,
+    );
 
     #[cfg(all(test, shuttle))]
     impl Drop for Planted {

@@ -6,8 +6,8 @@
 mod heap;
 #[cfg_attr(shuttle, allow(dead_code, reason = "the model checker's clock is never late"))]
 mod lateness;
-mod slab;
 mod queue;
+mod slab;
 mod ticket;
 mod wheel;
 
@@ -16,9 +16,9 @@ use crate::error::Error;
 use crate::event::{Events, caught, say};
 use crate::os;
 use crate::sync::{Condvar, Mutex, MutexGuard, ThreadId, current_thread};
+use lateness::Lateness;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use lateness::Lateness;
 
 #[cfg(feature = "testing")]
 pub(crate) use heap::Heap;
@@ -330,7 +330,10 @@ impl Shared {
 /// One owner's panic, which would be a fault of this crate, must not end the waits of all others.
 fn shielded(tell: impl FnOnce()) {
     if caught(tell).is_none() {
-        say(log::Level::Error, format_args!("valve-scheduler: a timer's owner panicked; this is a bug in valve"));
+        say(
+            log::Level::Error,
+            format_args!("valve-scheduler: a timer's owner panicked; this is a bug in valve"),
+        );
     }
 }
 

@@ -18,8 +18,8 @@ use std::time::Duration;
 pub use memory::MemoryStore;
 #[cfg(any(test, feature = "testing"))]
 pub use memory::MemoryStoreBuilder;
-pub use remote::Remote;
 pub(crate) use remote::Gate;
+pub use remote::Remote;
 pub(crate) use workers::{Errand, Runner, Work};
 
 /// Where the counts of many ids live: in this process, or somewhere that a fleet shares.

@@ -18,7 +18,11 @@ pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering
 pub(crate) use shuttle::thread::{ThreadId, current as current_thread};
 
 /// Starts a named thread, or says why the system refused it. Never panics, unlike `thread::spawn`.
-pub(crate) fn spawn(name: &str, stack_size: Option<usize>, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+pub(crate) fn spawn(
+    name: &str,
+    stack_size: Option<usize>,
+    body: impl FnOnce() + Send + 'static,
+) -> std::io::Result<()> {
     #[cfg(not(shuttle))]
     {
         let mut builder = std::thread::Builder::new().name(name.to_owned());

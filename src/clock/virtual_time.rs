@@ -139,7 +139,9 @@ impl VirtualTime {
         while let Some(running) = stage.running {
             if self.changed.wait_for(stage, STUCK_AFTER).timed_out() && stage.running == Some(running) {
                 let name = &stage.participants[running].name;
-                panic!("participant {name:?} has run for 10 s without waiting on its clock: is it stuck elsewhere?");
+                panic!(
+                    "participant {name:?} has run for 10 s without waiting on its clock: is it stuck elsewhere?"
+                );
             }
         }
     }

@@ -87,7 +87,15 @@ pub(crate) struct Queue<W> {
 
 impl<W> Queue<W> {
     pub(crate) fn new() -> Queue<W> {
-        Queue { heap: Heap::new(), next_sequence: 0, asking: false, hint: None, generation: 0, instants: 0, stuck: 0 }
+        Queue {
+            heap: Heap::new(),
+            next_sequence: 0,
+            asking: false,
+            hint: None,
+            generation: 0,
+            instants: 0,
+            stuck: 0,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -154,7 +162,9 @@ impl<W> Queue<W> {
     /// The latest to join of those that hold slots themselves.
     pub(crate) fn last_stuck(&self) -> Option<Place> {
         let stuck = self.heap.iter().filter(|(_, waiter)| waiter.inside > 0);
-        stuck.max_by_key(|(place, _)| self.heap.key(*place).map(|(_, sequence)| sequence)).map(|(place, _)| place)
+        stuck
+            .max_by_key(|(place, _)| self.heap.key(*place).map(|(_, sequence)| sequence))
+            .map(|(place, _)| place)
     }
 
     /// The hint, if it holds up a job of this cost now. A refusal by a rate says nothing of cheaper jobs.
@@ -225,13 +235,18 @@ impl<W> Queue<W> {
         refused: &mut Vec<Refused<W>>,
     ) -> bool {
         let blocked = self.head_blocked(now, free);
-        let out: Vec<Place> =
-            self.heap.iter().filter(|(place, waiter)| waiter.instant && !asked.contains(place)).map(|(place, _)| place).collect();
+        let out: Vec<Place> = self
+            .heap
+            .iter()
+            .filter(|(place, waiter)| waiter.instant && !asked.contains(place))
+            .map(|(place, _)| place)
+            .collect();
         let mut head_gone = false;
         for place in out {
             let was_head = idle_head == Some(place);
             head_gone |= was_head;
-            let (why, retry_at) = if was_head { blocked.unwrap_or((Why::Queue, None)) } else { (Why::Queue, None) };
+            let (why, retry_at) =
+                if was_head { blocked.unwrap_or((Why::Queue, None)) } else { (Why::Queue, None) };
             if let Some(waiter) = self.remove(place) {
                 refused.push(Refused { waiter, why, retry_at });
             }

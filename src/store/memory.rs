@@ -11,7 +11,9 @@ use crate::clock::{Clock, Tick, duration, ticks_up};
 use crate::error::StoreError;
 use crate::planted::fault;
 use crate::rule::{QuickRule, RuleSet, RuleState};
-use crate::store::{Answer, Ask, Counts, Deadline, Lease, Notice, Quick, Refusal, Remote, Store, Token, Wake};
+use crate::store::{
+    Answer, Ask, Counts, Deadline, Lease, Notice, Quick, Refusal, Remote, Store, Token, Wake,
+};
 use crate::sync::{AtomicU64, Mutex, Ordering, fence};
 use slots::Held;
 use std::collections::HashMap;
@@ -113,8 +115,12 @@ impl MemoryStore {
         let mut forgotten = Vec::new();
         if ids.open.len() >= ids.sweep_at.max(SWEEP_FROM) {
             let now = self.shared.base.now();
-            let idle: Vec<_> =
-                ids.open.iter().filter(|(_, id)| Arc::strong_count(id) == 1 && id.is_fresh(now, self.shared.base.wall)).map(|(name, _)| Arc::clone(name)).collect();
+            let idle: Vec<_> = ids
+                .open
+                .iter()
+                .filter(|(_, id)| Arc::strong_count(id) == 1 && id.is_fresh(now, self.shared.base.wall))
+                .map(|(name, _)| Arc::clone(name))
+                .collect();
             forgotten.extend(idle.iter().filter_map(|name| ids.open.remove(name)));
             ids.sweep_at = ids.open.len() * 2;
         }
@@ -230,7 +236,10 @@ enum Shape {
     #[default]
     Unknown,
     /// No rule, or a GCRA rule of this key and denominator.
-    Single { key: Box<str>, d: u32 },
+    Single {
+        key: Box<str>,
+        d: u32,
+    },
     Many,
 }
 
@@ -430,7 +439,9 @@ impl State {
     fn decide(&mut self, ask: &Ask<'_>, now: u64, answer: &mut Answer) {
         let free = match &ask.slots {
             None => ask.costs.len(),
-            Some(slots) => (slots.limit as usize + usize::from(fault("V50"))).saturating_sub(self.held.count(now)).min(ask.costs.len()),
+            Some(slots) => (slots.limit as usize + usize::from(fault("V50")))
+                .saturating_sub(self.held.count(now))
+                .min(ask.costs.len()),
         };
         let mut places = [0; RuleSet::MAX];
         let mut spent = [RuleState::default(); RuleSet::MAX];
@@ -446,7 +457,8 @@ impl State {
         answer.granted = verdict.granted;
         if let Some(slots) = &ask.slots {
             let taken = if fault("V51") { slots.tokens.len() } else { verdict.granted };
-            answer.fence = self.held.take(&slots.tokens[..taken], now, now + ticks_up(slots.ttl), slots.floor);
+            answer.fence =
+                self.held.take(&slots.tokens[..taken], now, now + ticks_up(slots.ttl), slots.floor);
         }
         let rate = verdict.refusal.map(|refusal| (refusal.rule, duration(refusal.not_before - now)));
         let slots = rate.is_none() && verdict.granted < ask.costs.len();

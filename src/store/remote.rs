@@ -110,7 +110,8 @@ impl Breaker {
         };
         let pause = BACK_OFF_MS[(failures as usize).min(BACK_OFF_MS.len() - 1)] * 1_000;
         let pause = pause * 4 / 5 + pause * 2 / 5 * u64::from(spread) / 255;
-        let before = self.down.replace(Down { failures, next_try: now + pause, trying: false, error: error.clone() });
+        let before =
+            self.down.replace(Down { failures, next_try: now + pause, trying: false, error: error.clone() });
         before.is_none()
     }
 }
@@ -139,7 +140,15 @@ impl Remote {
     fn with(workers: usize, timeout: Duration) -> Remote {
         let asks = Workers::new("valve-store", workers);
         let leases = Workers::new("valve-lease", LEASE_WORKERS);
-        Remote { handle: Arc::new(Handle { timeout, floor: AtomicU64::new(0), state: Mutex::new(State::default()), asks, leases }) }
+        Remote {
+            handle: Arc::new(Handle {
+                timeout,
+                floor: AtomicU64::new(0),
+                state: Mutex::new(State::default()),
+                asks,
+                leases,
+            }),
+        }
     }
 
     /// How long one call may take.

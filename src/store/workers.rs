@@ -65,7 +65,8 @@ impl Workers {
         state.started += 1;
         drop(state);
         let (workers, its_clock) = (Arc::clone(self), clock.clone());
-        let spawned = clock.spawn(&format!("{}-{number}", self.name), None, move || workers.serve(&its_clock));
+        let spawned =
+            clock.spawn(&format!("{}-{number}", self.name), None, move || workers.serve(&its_clock));
         spawned.or_else(|error| {
             let mut state = self.state.lock();
             state.started -= 1;

@@ -66,10 +66,17 @@ impl ManualClock {
     /// # Panics
     ///
     /// If the system refuses a thread.
-    pub fn spawn<T: Send + 'static>(&self, name: &str, body: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        name: &str,
+        body: impl FnOnce() -> T + Send + 'static,
+    ) -> JoinHandle<T> {
         let begin = self.time.enlist(name);
         let thread = std::thread::Builder::new().name(name.to_owned());
-        #[expect(clippy::expect_used, reason = "a test without its threads is no test; the panic is documented")]
+        #[expect(
+            clippy::expect_used,
+            reason = "a test without its threads is no test; the panic is documented"
+        )]
         thread.spawn(move || begin.run(body)).expect("the system refused a thread")
     }
 

@@ -39,7 +39,8 @@ impl Core {
             state.phase = Phase::Draining;
         }
         state.drains.push(Drain { since, deadline, ticket: Arc::clone(&ticket) });
-        let timer = deadline.and_then(|at| self.set_timer(&mut state, at, DEADLINES_LAST | self.number, DRAIN));
+        let timer =
+            deadline.and_then(|at| self.set_timer(&mut state, at, DEADLINES_LAST | self.number, DRAIN));
         self.drive(state);
         if deadline.is_some() && timer.is_none() {
             // The scheduler has stopped, so the deadline would never come.
@@ -67,7 +68,8 @@ impl Core {
         let (ended, left) = std::mem::take(&mut state.drains).into_iter().partition(over);
         state.drains = left;
         let ended: Vec<Drain> = ended;
-        let errors: Vec<Error> = ended.iter().map(|drain| self.timeout(&state, drain.since, why, at, now)).collect();
+        let errors: Vec<Error> =
+            ended.iter().map(|drain| self.timeout(&state, drain.since, why, at, now)).collect();
         drop(state);
         for (drain, error) in ended.into_iter().zip(errors) {
             if drain.ticket.settle(Outcome::Failed(error)) {

@@ -1,10 +1,10 @@
 //! The options of one call: [`Job`].
 
+use super::Valve;
 use super::call::Call;
 use super::cancel::CancelToken;
 use super::permit::{OwnedPermit, Permit};
 use super::running::Running;
-use super::Valve;
 use crate::error::Error;
 use std::time::Duration;
 

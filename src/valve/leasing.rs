@@ -7,7 +7,7 @@ use crate::error::{Executed, StoreError};
 use crate::event::{Abort, Event, caught, say};
 use crate::lease::{Lease, RENEWALS};
 use crate::planted::fault;
-use crate::store::{Counts, Deadline, Errand, Runner, Work, Lease as Renewal, Token};
+use crate::store::{Counts, Deadline, Errand, Lease as Renewal, Runner, Token, Work};
 use crate::sync::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -76,7 +76,8 @@ impl Core {
         if let Some((_, key)) = state.lease_timer.take() {
             self.scheduler.cancel(key);
         }
-        state.lease_timer = when.and_then(|tick| Some((tick, self.set_timer(state, tick, self.number, LEASES)?)));
+        state.lease_timer =
+            when.and_then(|tick| Some((tick, self.set_timer(state, tick, self.number, LEASES)?)));
     }
 
     /// The leases' timer is due.
@@ -114,7 +115,10 @@ impl Core {
         }
         let errand: Weak<dyn Errand> = self.me.clone();
         if let Err(error) = remote.submit_leases(&self.clock, Runner::Weak(errand)) {
-            say(log::Level::Warn, format_args!("valve {:?} cannot renew or release its leases: {error}", self.id));
+            say(
+                log::Level::Warn,
+                format_args!("valve {:?} cannot renew or release its leases: {error}", self.id),
+            );
             let mut state = self.state.lock();
             if state.leases.has_unsent() {
                 state.release_at = Some(self.clock.now() + RETRY_MAX);
@@ -155,7 +159,8 @@ impl Core {
 
     /// Renews up to 500, trying twice; when to renew again if that failed.
     fn renew_chunk(&self, chunk: &[Arc<Lease>]) -> Tick {
-        let ask: Vec<Renewal> = chunk.iter().map(|lease| Renewal { token: lease.token, ttl: duration(lease.ttl) }).collect();
+        let ask: Vec<Renewal> =
+            chunk.iter().map(|lease| Renewal { token: lease.token, ttl: duration(lease.ttl) }).collect();
         let third = chunk.iter().map(|lease| lease.ttl / 3).min().unwrap_or(RETRY_MAX);
         for _ in 0..2 {
             let sent = self.clock.now();
@@ -177,7 +182,10 @@ impl Core {
 
     fn tell_lost(&self, count: usize, callbacks: Vec<Arc<crate::event::Callback>>) {
         if count > 0 {
-            let what = format_args!("valve {:?}: {count} running jobs lost their leases; others may have their slots", self.id);
+            let what = format_args!(
+                "valve {:?}: {count} running jobs lost their leases; others may have their slots",
+                self.id
+            );
             say(log::Level::Warn, what);
             self.tell(Event::LeaseLost { count });
         }
@@ -220,7 +228,10 @@ impl Core {
         let Some(remote) = self.remote.as_ref().filter(|_| !tokens.is_empty()) else { return };
         let farewell = Farewell { counts: Arc::clone(&self.counts), tokens };
         if let Err(error) = remote.submit_leases(&self.clock, Runner::Owned(Arc::new(farewell))) {
-            let what = format_args!("valve {:?}: its last slots stay taken until their leases end: {error}", self.id);
+            let what = format_args!(
+                "valve {:?}: its last slots stay taken until their leases end: {error}",
+                self.id
+            );
             say(log::Level::Warn, what);
         }
     }
@@ -247,7 +258,10 @@ impl Errand for Farewell {
         for chunk in self.tokens.chunks(RENEWALS) {
             let result = caught(|| self.counts.release(chunk));
             if !matches!(result, Some(Ok(()))) {
-                say(log::Level::Debug, format_args!("the slots of a dropped valve stay taken until their leases end"));
+                say(
+                    log::Level::Debug,
+                    format_args!("the slots of a dropped valve stay taken until their leases end"),
+                );
             }
         }
     }

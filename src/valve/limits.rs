@@ -54,7 +54,10 @@ impl Concurrency {
 
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.local == Some(0) {
-            return Err(Error::invalid("concurrency", "0 would never let a job start; leave it out for no limit"));
+            return Err(Error::invalid(
+                "concurrency",
+                "0 would never let a job start; leave it out for no limit",
+            ));
         }
         let Some((limit, ttl)) = self.global else { return Ok(()) };
         if limit == 0 {
@@ -118,7 +121,9 @@ impl Fast {
 impl Limits {
     pub(super) fn new(rules: RuleSet, concurrency: Concurrency) -> Limits {
         let global = concurrency.global.map(|(limit, ttl)| Global { limit, ttl });
-        let local = concurrency.local.map_or(if fault("V02") { 10 } else { UNLIMITED }, |limit| u64::from(limit).min(UNLIMITED));
+        let local = concurrency
+            .local
+            .map_or(if fault("V02") { 10 } else { UNLIMITED }, |limit| u64::from(limit).min(UNLIMITED));
         Limits { rules, local, global }
     }
 }
@@ -133,7 +138,8 @@ impl Core {
             state.limits.rules = rules;
         }
         let too_large = |cost| state.limits.rules.check_cost(cost).err();
-        let hopeless: Vec<_> = state.queue.costs().filter_map(|(place, cost)| Some((place, too_large(cost)?))).collect();
+        let hopeless: Vec<_> =
+            state.queue.costs().filter_map(|(place, cost)| Some((place, too_large(cost)?))).collect();
         for (place, error) in hopeless {
             if let Some(waiter) = state.queue.remove(place) {
                 self.fail(waiter, error, &mut after);

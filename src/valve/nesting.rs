@@ -81,7 +81,8 @@ impl Core {
         let running = self.busy() - state.reserved;
         let local = running >= state.limits.local && stuck >= running && state.reserved == 0;
         let held = state.leases.len() as u64;
-        let all_ours = state.limits.global.is_some_and(|global| held >= u64::from(global.limit) && stuck >= held);
+        let all_ours =
+            state.limits.global.is_some_and(|global| held >= u64::from(global.limit) && stuck >= held);
         // A slot counts if its job has not lost it since, and had one of the fleet at all.
         let holds = |token: &&Token| state.leases.holds(**token);
         local || (all_ours && state.queue.stuck_leases().filter(holds).count() as u64 >= held)

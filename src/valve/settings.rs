@@ -1,9 +1,9 @@
 //! The settings of a valve, and where all of them are checked: [`ValveBuilder`].
 
+use super::Valve;
 use super::core::{Core, SLOW, State, UNLIMITED};
 use super::leasing::Names;
 use super::limits::{Concurrency, Fast, Limits};
-use super::Valve;
 use crate::clock::{Clock, Tick};
 use crate::error::{Error, StoreError};
 use crate::event::{Event, Handler, Sink, caught};
@@ -175,7 +175,8 @@ impl ValveBuilder {
         let shares = if fault("V49") && self.store.is_some() { 2 } else { 1 };
         let store = self.store.unwrap_or_else(|| own_store(&clock));
         let opened = caught(|| Ok((store.open(&self.id)?, store.remote())));
-        let (counts, remote) = opened.unwrap_or_else(|| Err(StoreError::panicked())).map_err(Error::StoreUnavailable)?;
+        let (counts, remote) =
+            opened.unwrap_or_else(|| Err(StoreError::panicked())).map_err(Error::StoreUnavailable)?;
         if self.handler.is_some() {
             scheduler.events().start()?;
         }
@@ -224,7 +225,10 @@ impl ValveBuilder {
             return Err(Error::invalid("max_queue", "0 lets nobody wait; use try_acquire for that"));
         }
         if self.pause_max.is_zero() || self.pause_max > PAUSE_MAX {
-            return Err(Error::invalid("max_pause", format!("{:?} is not in 1 ns ..= 31 days", self.pause_max)));
+            return Err(Error::invalid(
+                "max_pause",
+                format!("{:?} is not in 1 ns ..= 31 days", self.pause_max),
+            ));
         }
         Ok(())
     }
@@ -246,10 +250,16 @@ impl ValveBuilder {
         let clock = manual.clock();
         let store_clock = of_store.map_or(Clock::System, |clock| clock.clock());
         if self.store.is_some() && !clock.same(&store_clock) {
-            return Err(Error::invalid("clock", "the valve and its store are on different clocks; give both the same"));
+            return Err(Error::invalid(
+                "clock",
+                "the valve and its store are on different clocks; give both the same",
+            ));
         }
         if self.scheduler.is_some() {
-            return Err(Error::invalid("scheduler", "a manual clock brings its own; leave one of the two out"));
+            return Err(Error::invalid(
+                "scheduler",
+                "a manual clock brings its own; leave one of the two out",
+            ));
         }
         Ok((clock, manual.scheduler().clone()))
     }
@@ -271,7 +281,8 @@ impl Core {
             return Ok(());
         }
         if self.on_store_error == OnStoreError::Open {
-            let reason = "Open starts jobs without the store, which a global limit cannot survive; use Wait or Fail";
+            let reason =
+                "Open starts jobs without the store, which a global limit cannot survive; use Wait or Fail";
             return Err(Error::invalid("on_store_error", reason));
         }
         if self.names.get().is_none() {

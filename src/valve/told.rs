@@ -30,7 +30,13 @@ impl Core {
     }
 
     /// Sets a timer. If the scheduler has stopped, the valve is orphaned and closes at the end of this hold of its lock.
-    pub(super) fn set_timer(&self, state: &mut State, when: Tick, order: u64, timer: u64) -> Option<TimerKey> {
+    pub(super) fn set_timer(
+        &self,
+        state: &mut State,
+        when: Tick,
+        order: u64,
+        timer: u64,
+    ) -> Option<TimerKey> {
         let key = self.scheduler.set(when, order, Timer { owner: self.me.clone(), timer });
         state.orphaned |= key.is_err();
         key.ok()

@@ -6,8 +6,8 @@ use super::settings::OnStoreError;
 use crate::clock::Tick;
 use crate::error::{Error, Executed, StoreError, StoreErrorKind};
 use crate::event::{Event, caught, say};
-use crate::planted::fault;
 use crate::lease::{Lease, RIDES};
+use crate::planted::fault;
 use crate::scheduler::{Asked, Hint, Next, Outcome, Waiter, Why};
 use crate::store::{Answer, Ask, Deadline, Errand, Gate, Refusal, Slots};
 use crate::sync::{MutexGuard, Ordering};
@@ -85,7 +85,8 @@ impl Core {
             Some(Err(Error::StoreUnavailable(error)))
         } else if call.instant {
             state.totals.refused += 1;
-            let (why, at) = verdict.refused.map_or((Why::Queue, None), |hint| (hint.why, Some(hint.not_before)));
+            let (why, at) =
+                verdict.refused.map_or((Why::Queue, None), |hint| (hint.why, Some(hint.not_before)));
             Some(Err(self.would_wait(&state, why, at, now)))
         } else {
             None
@@ -161,7 +162,9 @@ impl Core {
     ) -> MutexGuard<'a, State> {
         let Scratch { places, offer, .. } = scratch;
         offer.costs.clear();
-        offer.costs.extend(places.iter().map(|&place| state.queue.get_mut(place).map_or(1, |waiter| waiter.cost)));
+        offer
+            .costs
+            .extend(places.iter().map(|&place| state.queue.get_mut(place).map_or(1, |waiter| waiter.cost)));
         self.prepare(&mut state, offer, true);
         self.reserve(&mut state, places.len() as u64);
         drop(state);
@@ -330,7 +333,8 @@ impl Core {
                 let granted = if undone { 0 } else { answer.granted };
                 let at = if fault("V21") { self.clock.wall() } else { answer.at };
                 let cost = offer.costs.get(granted).copied();
-                let hint = cost.zip(answer.refusal).map(|(cost, refusal)| self.hint(cost, &refusal, sent, now));
+                let hint =
+                    cost.zip(answer.refusal).map(|(cost, refusal)| self.hint(cost, &refusal, sent, now));
                 Verdict { granted, at, sent, fence: answer.fence, refused: hint, failed: None }
             }
             Reply::Failed(error) => {

@@ -2,8 +2,8 @@
 
 use super::call::Call;
 use super::cancel::CancelToken;
-use super::nesting;
 use super::core::{After, Core, Grant, Phase, SLOW, State, Waiting};
+use super::nesting;
 use super::told::DEADLINES_LAST;
 use crate::clock::{LONGEST, Tick, duration, ticks_up};
 use crate::error::{Blocked, Error};
@@ -26,7 +26,8 @@ impl Core {
             return Err(Error::Cancelled);
         }
         let now = self.clock.now();
-        let deadline = call.max_wait.filter(|wait| *wait < duration(LONGEST)).map(|wait| now + ticks_up(wait));
+        let deadline =
+            call.max_wait.filter(|wait| *wait < duration(LONGEST)).map(|wait| now + ticks_up(wait));
         let mut state = self.state.lock();
         state.limits.rules.check_cost(call.cost)?;
         if state.phase != Phase::Open {
@@ -96,7 +97,13 @@ impl Core {
     }
 
     /// What can be said to a call before it joins: the queue is full, it would not be head, or it must come too late.
-    fn refused_at_once(&self, state: &mut State, call: &Call<'_>, deadline: Option<Tick>, since: Tick) -> Option<Error> {
+    fn refused_at_once(
+        &self,
+        state: &mut State,
+        call: &Call<'_>,
+        deadline: Option<Tick>,
+        since: Tick,
+    ) -> Option<Error> {
         // Later than `since` if it has asked a store that can block.
         let now = self.clock.now();
         if call.instant {
@@ -113,10 +120,18 @@ impl Core {
             state.totals.timed_out += 1;
             return Some(self.timeout(state, since, Why::Rate(rule), Some(at), now));
         }
-        (!call.instant && state.queue.len() >= self.queue_max).then_some(Error::QueueFull { limit: self.queue_max })
+        (!call.instant && state.queue.len() >= self.queue_max)
+            .then_some(Error::QueueFull { limit: self.queue_max })
     }
 
-    fn count_refusal(&self, state: &mut State, call: &Call<'_>, why: Why, at: Option<Tick>, now: Tick) -> Error {
+    fn count_refusal(
+        &self,
+        state: &mut State,
+        call: &Call<'_>,
+        why: Why,
+        at: Option<Tick>,
+        now: Tick,
+    ) -> Error {
         debug_assert!(call.instant, "only instant calls are refused by what is in the way now");
         state.totals.refused += 1;
         self.would_wait(state, why, at, now)
@@ -168,10 +183,7 @@ impl Core {
     }
 
     pub(super) fn would_wait(&self, state: &State, why: Why, at: Option<Tick>, now: Tick) -> Error {
-        Error::WouldWait {
-            retry_after: retry_after(why, at, now),
-            blocked_by: blocked(state, why),
-        }
+        Error::WouldWait { retry_after: retry_after(why, at, now), blocked_by: blocked(state, why) }
     }
 
     pub(super) fn timeout(&self, state: &State, since: Tick, why: Why, at: Option<Tick>, now: Tick) -> Error {

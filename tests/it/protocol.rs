@@ -27,7 +27,8 @@ use rules::Broken;
 use state::World;
 use std::sync::Mutex;
 
-const WORLD: World = World { processes: 3, slots: 1, losses: 0, troubles: 2, names: 1, fences: 0, broken: None };
+const WORLD: World =
+    World { processes: 3, slots: 1, losses: 0, troubles: 2, names: 1, fences: 0, broken: None };
 
 /// Largest first, so that two threads share them well.
 const WORLDS: [World; 6] = [

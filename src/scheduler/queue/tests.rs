@@ -13,8 +13,16 @@ struct Bench {
 }
 
 /// A waiter of cost 1 and no deadline.
-const PLAIN: Waiter<&str> =
-    Waiter { what: "", cost: 1, since: 0, deadline: None, instant: false, inside: 0, leases: Vec::new(), timer: None };
+const PLAIN: Waiter<&str> = Waiter {
+    what: "",
+    cost: 1,
+    since: 0,
+    deadline: None,
+    instant: false,
+    inside: 0,
+    leases: Vec::new(),
+    timer: None,
+};
 const MANY: usize = usize::MAX;
 
 impl Bench {
