@@ -195,7 +195,7 @@ impl Walk {
         let mut tokens = Vec::new();
         self.leases.unsent(NAMES, self.now, &mut tokens);
         let expected: Vec<Token> = (0..NAMES)
-            .filter(|name| self.model.to_release() & 1 << name != 0)
+            .filter(|name| self.model.unreleased() & 1 << name != 0)
             .map(|name| self.name(name))
             .collect();
         tokens.sort_unstable_by_key(|token| std::cmp::Reverse(token.0));

@@ -181,5 +181,5 @@ fn hash(key: Key) -> usize {
     for word in key {
         hash = (hash.rotate_left(23) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
-    (hash >> 20) as usize
+    (hash >> 32) as usize
 }

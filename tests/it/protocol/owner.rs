@@ -31,7 +31,7 @@ impl Owner {
         self.lost || self.left == 0 && broken != Some(Broken::FlagInsteadOfEnd)
     }
 
-    /// The job, or anybody, asks whether the lease is lost. What was said once stays so.
+    /// The job, or anybody, asks whether the lease is lost. `Lease::seen_lost`: what was said once stays so.
     pub(crate) fn looked_at(&mut self, broken: Option<Broken>) -> bool {
         let lost = self.is_lost(broken);
         if lost && broken != Some(Broken::LossNotKept) {
@@ -86,7 +86,7 @@ impl Owner {
     }
 
     /// The names to be released next, as bits. `Leases::unsent`.
-    pub(crate) fn to_release(&self) -> u8 {
+    pub(crate) fn unreleased(&self) -> u8 {
         u8::from(self.unsent[PRESENT] > 0) | u8::from(self.unsent[BEFORE] > 0) << BEFORE
     }
 

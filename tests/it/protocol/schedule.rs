@@ -78,7 +78,7 @@ impl State {
         match kind {
             Kind::Ask => !owner.held && self.has_name(at, world),
             Kind::Renew => owner.is_due(),
-            Kind::Release => owner.to_release() != 0,
+            Kind::Release => owner.unreleased() != 0,
         }
     }
 
@@ -120,7 +120,7 @@ impl State {
                     Kind::Ask => self.ask(at, broken),
                     Kind::Renew => self.processes[at].renew = Call::sent(1 << PRESENT, 0, 0),
                     Kind::Release => {
-                        let names = self.processes[at].owner.to_release();
+                        let names = self.processes[at].owner.unreleased();
                         self.processes[at].release = Call::sent(names, 0, 0);
                     }
                 }
@@ -198,7 +198,7 @@ impl State {
         let process = &mut self.processes[at];
         process.waiting = true;
         process.patience = PATIENCE;
-        process.ask = Call::sent(1 << PRESENT, process.owner.to_release(), process.floor);
+        process.ask = Call::sent(1 << PRESENT, process.owner.unreleased(), process.floor);
         process.gone[PRESENT] = 0;
     }
 
@@ -275,7 +275,7 @@ impl State {
             && !process.owner.held
         {
             seen.note(Sometimes::AskOutlivesItsSender);
-            seen.note_if(process.owner.to_release() & stray.call.names == 0, Sometimes::OrphanBeyondRelease);
+            seen.note_if(process.owner.unreleased() & stray.call.names == 0, Sometimes::OrphanBeyondRelease);
         }
     }
 
@@ -344,7 +344,7 @@ impl State {
         }
         self.processes[at].gone[name] = (self.processes[at].gone[name] + 1).min(TTL + TIMEOUT);
         let holds = self.store.holds(at, name);
-        let released = self.processes[at].owner.to_release() & 1 << name == 0;
+        let released = self.processes[at].owner.unreleased() & 1 << name == 0;
         seen.note_if(released && before.holds(at, name) && !holds, Sometimes::OrphanEndsByItself);
         Claim::AnOrphanEndsByItself.holds(!holds || self.processes[at].gone[name] < TTL + TIMEOUT)
     }

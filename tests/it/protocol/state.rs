@@ -124,7 +124,7 @@ impl Process {
 
     /// Whether it has anything that can be lost or delayed.
     pub(super) fn is_busy(&self) -> bool {
-        self.owner.held || self.waiting || self.owner.to_release() != 0 || self.has_calls()
+        self.owner.held || self.waiting || self.owner.unreleased() != 0 || self.has_calls()
     }
 
     pub(super) fn has_calls(&self) -> bool {
@@ -148,7 +148,7 @@ impl Process {
     /// Releases that no call carries: they go within a millisecond.
     pub(super) fn owes_release(&self) -> bool {
         let carried = if self.ask.phase == Phase::None { 0 } else { self.ask.rides };
-        self.owner.to_release() & !carried != 0 && self.release.phase == Phase::None
+        self.owner.unreleased() & !carried != 0 && self.release.phase == Phase::None
     }
 
     /// Whether someone sees to what this name may hold.
@@ -257,7 +257,7 @@ impl State {
             self.reorder(order);
         }
         let [first, second, third] = self.words;
-        let last = u64::from(self.store.fence) << 16 | u64::from(self.top) << 8 | u64::from(self.losses);
+        let last = self.store.fence << 16 | u64::from(self.top) << 8 | u64::from(self.losses);
         ([first, second, third, last], order)
     }
 

@@ -32,10 +32,8 @@ impl Store {
     /// How many leases there are in truth.
     pub(crate) fn live(&self) -> usize {
         let mut count = 0;
-        for process in 0..PROCESSES {
-            for name in 0..NAMES {
-                count += usize::from(self.holds(process, name));
-            }
+        for left in self.left.as_flattened() {
+            count += usize::from(*left != 0 && *left != IN_THE_WAY);
         }
         count
     }
@@ -43,10 +41,8 @@ impl Store {
     /// How many slots the store believes are held. `memory/slots.rs`, `Held::count`: what has ended is gone first.
     fn count(&self) -> usize {
         let mut count = 0;
-        for process in 0..PROCESSES {
-            for name in 0..NAMES {
-                count += usize::from(self.left[process][name] != 0);
-            }
+        for left in self.left.as_flattened() {
+            count += usize::from(*left != 0);
         }
         count
     }
