@@ -117,11 +117,14 @@ impl Clock {
 
 /// Whole microseconds of a duration, rounded up and cut at ten years.
 pub(crate) fn ticks_up(length: Duration) -> Tick {
-    let micros = length.as_nanos().div_ceil(1_000);
-    Tick::try_from(micros).unwrap_or(LONGEST).min(LONGEST)
+    let seconds = length.as_secs().min(LONGEST / 1_000_000);
+    (seconds * 1_000_000 + u64::from(length.subsec_nanos().div_ceil(1_000))).min(LONGEST)
 }
 
 /// The duration of that many microseconds.
 pub(crate) const fn duration(ticks: Tick) -> Duration {
     Duration::from_micros(ticks)
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests;

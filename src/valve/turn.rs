@@ -116,6 +116,13 @@ impl Core {
 
     fn drive_for<'a>(&'a self, mut state: MutexGuard<'a, State>, mut asks: usize) {
         let mut after = After::default();
+        if state.queue.is_empty() {
+            // Most often nobody waits: then there is nothing to look at the clock for.
+            self.arm(&mut state, None);
+            self.settle_down(&mut state, &mut after);
+            drop(state);
+            return after.act(self);
+        }
         let mut scratch = std::mem::take(&mut state.scratch);
         let mut needs_worker = false;
         loop {
@@ -253,7 +260,10 @@ impl Core {
         if let Some(names) = self.names.get().filter(|_| offer.global.is_some()) {
             offer.tokens.extend(offer.costs.iter().map(|_| names.next()));
         }
-        state.leases.unsent(RIDES, self.clock.now(), &mut offer.releases);
+        offer.releases.clear();
+        if state.leases.has_unsent() {
+            state.leases.unsent(RIDES, self.clock.now(), &mut offer.releases);
+        }
     }
 
     /// Takes slots before the ask, so that nobody else counts on them.
