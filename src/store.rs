@@ -167,6 +167,14 @@ pub trait Counts: Send + Sync {
     fn quick(&self, _rules: u64, _cost: u32) -> Quick {
         Quick::Unable
     }
+
+    /// Parts the quick calls: what was written before a [`quick`](Counts::quick) that was granted before this is seen by
+    /// whoever called this, and what was written before this is seen after every later such grant by a rule. `false`, the
+    /// default, if this store cannot. Never blocks, and is called under a valve's lock.
+    #[doc(hidden)]
+    fn part_quick(&self) -> bool {
+        false
+    }
 }
 
 /// What [`Counts::quick`] answers.

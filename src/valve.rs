@@ -9,21 +9,23 @@ mod leasing;
 mod limits;
 mod nesting;
 mod permit;
+mod recount;
 mod running;
 mod settings;
 mod stats;
+mod stripes;
 mod told;
 mod turn;
 mod wait;
 
-use self::core::{Core, ENDED, Grant, RUNNING, SLOW};
+use self::core::{Core, Direct, ENDED, Grant, RUNNING, SLOW};
 use crate::error::{Error, StoreError};
 use crate::event::{Event, caught};
 use crate::os;
 use crate::planted::fault;
 use crate::rule::Rule;
 use crate::scheduler::Why;
-use crate::store::{Deadline, Quick};
+use crate::store::Deadline;
 use crate::sync::Ordering;
 use call::Call;
 use nesting::Inside;
@@ -133,8 +135,8 @@ impl Valve {
     #[inline]
     pub fn acquire(&self) -> Result<Permit<'_>, Error> {
         if !os::forked() {
-            if let Quick::Granted(at) = self.core.quick(1) {
-                return Ok(Permit::new(&self.core, Grant { at, lease: None }));
+            if let Direct::Granted(grant) = self.core.quick(1) {
+                return Ok(Permit::new(&self.core, grant));
             }
         }
         self.core.admit(&Call::PLAIN).map(|grant| Permit::new(&self.core, grant))
@@ -158,14 +160,11 @@ impl Valve {
     /// [`Error::Forked`].
     #[inline]
     pub fn try_acquire(&self) -> Result<Permit<'_>, Error> {
-        if !os::forked() {
-            match self.core.quick(1) {
-                Quick::Granted(at) => return Ok(Permit::new(&self.core, Grant { at, lease: None })),
-                Quick::Refused(wait) => return Err(self.core.refused_by_rate(wait)),
-                Quick::Unable => {}
-            }
+        let direct = if os::forked() { Direct::Unable } else { self.core.quick(1) };
+        if let Direct::Granted(grant) = direct {
+            return Ok(Permit::new(&self.core, grant));
         }
-        self.core.admit(&Call::INSTANT).map(|grant| Permit::new(&self.core, grant))
+        self.core.try_thoroughly(&direct).map(|grant| Permit::new(&self.core, grant))
     }
 
     /// Begins a call with options.
@@ -307,7 +306,7 @@ impl Valve {
     /// For the model checker: how many run, and whether every call takes the lock.
     #[cfg(all(test, shuttle))]
     pub(crate) fn word(&self) -> (u64, bool) {
-        (self.core.busy(), self.core.word.load(Ordering::Acquire) & SLOW != 0)
+        (self.core.fast.running(), self.core.fast.word.load(Ordering::Acquire) & SLOW != 0)
     }
 
     #[inline]
@@ -330,8 +329,8 @@ impl Core {
     /// The quick way, then the thorough one.
     fn start(&self, call: &Call<'_>) -> Result<Grant, Error> {
         if !os::forked() && call.is_quick() {
-            if let Quick::Granted(at) = self.quick(call.cost) {
-                return Ok(Grant { at, lease: None });
+            if let Direct::Granted(grant) = self.quick(call.cost) {
+                return Ok(grant);
             }
         }
         if call.max_wait.is_some_and(|wait| wait.is_zero()) && !call.instant {
@@ -351,10 +350,14 @@ impl Core {
         self.admit(call)
     }
 
+    /// Ends a call that does not wait and was not granted at once. One function for a grant and every error, because what a
+    /// caller writes the outcome of two into, it reads back from memory on the quick way too, for 5 ns.
     #[cold]
-    fn refused_by_rate(&self, wait: u64) -> Error {
+    #[inline(never)]
+    fn try_thoroughly(&self, direct: &Direct) -> Result<Grant, Error> {
+        let Direct::Refused(wait) = *direct else { return self.admit(&Call::INSTANT) };
         self.refused.fetch_add(1, Ordering::Relaxed);
-        self.would_wait(&self.state.lock(), Why::Rate(0), Some(wait), 0)
+        Err(self.would_wait(&self.state.lock(), Why::Rate(0), Some(wait), 0))
     }
 
     fn pause(&self, length: Duration) -> Result<(), Error> {
@@ -363,7 +366,7 @@ impl Core {
         let left = left.inspect_err(|error| self.tell(Event::PauseFailed { error: error.clone() }));
         let left = if fault("V32") { left.unwrap_or(length) } else { left.map_err(Error::StoreUnavailable)? };
         let mut state = self.state.lock();
-        self.word.fetch_or(SLOW, Ordering::AcqRel);
+        self.fast.word.fetch_or(SLOW, Ordering::AcqRel);
         // Whatever happened since the call was made, a resume perhaps, may have ended the pause: then nothing is remembered
         // and the next ask tells.
         if state.queue.generation() == before && !fault("V26") {
@@ -377,7 +380,7 @@ impl Core {
     fn resume(&self) -> Result<(), Error> {
         self.write(|deadline| self.counts.resume(deadline)).map_err(Error::StoreUnavailable)?;
         let mut state = self.state.lock();
-        self.word.fetch_or(SLOW, Ordering::AcqRel);
+        self.fast.word.fetch_or(SLOW, Ordering::AcqRel);
         state.queue.forget();
         self.drive(state);
         self.tell(Event::Resumed);
@@ -404,9 +407,10 @@ impl Core {
         };
         let state = self.state.lock();
         let free = self.free(&state);
-        let word = self.word.load(Ordering::Acquire);
-        let running = (word & RUNNING) - state.reserved;
-        let finished = word / ENDED + state.totals.ended;
+        let word = self.fast.word.load(Ordering::Acquire);
+        let (striped, striped_ended) = self.fast.stripes.figures();
+        let running = (word & RUNNING) - state.reserved + striped;
+        let finished = word / ENDED + state.totals.ended + striped_ended;
         Stats {
             queued: state.queue.len(),
             running,

@@ -139,15 +139,22 @@ impl Published {
         loop {
             let version = self.version.load(Ordering::Acquire);
             let raw = counter();
-            let [begin, ..] = &self.settled;
-            let words = if raw < begin.load(Ordering::Relaxed) { &self.slewed } else { &self.settled };
-            let [raw_at, ticks, fraction, rate] = words.each_ref().map(|word| word.load(Ordering::Relaxed));
+            let mut line = line(&self.settled);
+            if raw < line.raw {
+                line = self.slewed();
+            }
             fence(Ordering::Acquire);
             if version % 2 == 0 && self.version.load(Ordering::Relaxed) == version {
-                return Line { raw: raw_at, ticks, fraction, rate }.at(raw);
+                return line.at(raw);
             }
             wait_for_writer(&mut spins);
         }
+    }
+
+    /// Seldom, and out of the way: to choose without a jump would make each reading wait for the choice.
+    #[cold]
+    fn slewed(&self) -> Line {
+        line(&self.slewed)
     }
 
     /// Only under the lock. `scale` reads the clocks inside, while no reader can finish: so the new scale
@@ -164,6 +171,12 @@ impl Published {
         }
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
+}
+
+#[inline]
+fn line(words: &[AtomicU64; 4]) -> Line {
+    let [raw, ticks, fraction, rate] = words.each_ref().map(|word| word.load(Ordering::Relaxed));
+    Line { raw, ticks, fraction, rate }
 }
 
 fn words(line: Line) -> [u64; 4] {

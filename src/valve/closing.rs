@@ -13,7 +13,7 @@ impl Core {
     /// Takes no new calls from here on.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
-        self.word.fetch_or(SLOW, Ordering::AcqRel);
+        self.fast.word.fetch_or(SLOW, Ordering::AcqRel);
         let mut after = After::default();
         self.fail_all(&mut state, &mut after);
         self.drive(state);
@@ -34,10 +34,11 @@ impl Core {
         let deadline = (timeout < duration(LONGEST)).then(|| since + ticks_up(timeout));
         let ticket = Arc::new(Ticket::new(&self.clock));
         let mut state = self.state.lock();
-        self.word.fetch_or(SLOW, Ordering::AcqRel);
+        self.fast.word.fetch_or(SLOW, Ordering::AcqRel);
         if state.phase == Phase::Open {
             state.phase = Phase::Draining;
         }
+        self.close_stripes();
         state.drains.push(Drain { since, deadline, ticket: Arc::clone(&ticket) });
         let timer =
             deadline.and_then(|at| self.set_timer(&mut state, at, DEADLINES_LAST | self.number, DRAIN));

@@ -2,7 +2,9 @@
 
 use super::leasing::Names;
 use super::limits::{Fast, Global, Limits};
+use super::recount::Recount;
 use super::settings::OnStoreError;
+use super::stripes::Begun;
 use crate::clock::{Clock, Tick};
 use crate::error::StoreError;
 use crate::event::{Event, Sink};
@@ -20,14 +22,11 @@ pub(crate) struct Core {
     /// Decides between valves whose timers are due at one tick.
     pub(super) number: u64,
     pub(super) me: Weak<Core>,
-    /// How many jobs run (or are being asked for), the bit [`SLOW`], and how many have ended: one word, so that a release and
-    /// a waiter that sets the bit always see each other, and so that an ended job costs one write.
-    pub(super) word: AtomicU64,
-    /// Calls refused without a lock; the others are in the totals.
-    pub(super) refused: AtomicU64,
-    /// What the lock-free path goes by; changed under the lock, with the slow bit set.
+    /// What the lock-free path reads and writes.
     pub(super) fast: Fast,
     pub(super) counts: Arc<dyn Counts>,
+    /// Calls refused without a lock; the others are in the totals.
+    pub(super) refused: AtomicU64,
     pub(super) store: Arc<dyn Store>,
     pub(super) remote: Option<Remote>,
     /// Names for leases, from when the first may be taken.
@@ -63,6 +62,17 @@ pub(crate) struct Grant {
     pub(crate) at: u64,
     /// Its hold on a fleet-wide slot.
     pub(crate) lease: Option<Arc<Lease>>,
+    /// It is counted in the stripes and not in the word.
+    pub(super) striped: bool,
+}
+
+/// How the lock-free path ended.
+pub(super) enum Direct {
+    Granted(Grant),
+    /// Not for so many microseconds, because of the only rule.
+    Refused(u64),
+    /// The call takes the long way.
+    Unable,
 }
 
 pub(super) type Waiting = Arc<Ticket<Grant>>;
@@ -72,6 +82,9 @@ pub(super) struct State {
     pub(super) queue: Queue<Waiting>,
     /// Slots taken for jobs that are being asked for: in `word`, but not running yet.
     pub(super) reserved: u64,
+    /// Jobs that a limit counts now are counted in the stripes: they started before there was one.
+    pub(super) leftover: bool,
+    pub(super) recount: Recount,
     pub(super) wake: Option<(Tick, TimerKey)>,
     pub(super) leases: Leases,
     /// The timer for what the leases need next.
@@ -170,6 +183,8 @@ impl State {
             limits,
             queue: Queue::new(),
             reserved: 0,
+            leftover: false,
+            recount: Recount::default(),
             wake: None,
             leases: Leases::default(),
             lease_timer: None,
@@ -190,43 +205,100 @@ impl Core {
     /// Starts a job without a lock, if nobody waits, a slot is free, and the store can. What it does not decide is
     /// decided by `admit`.
     #[inline]
-    pub(super) fn quick(&self, cost: u32) -> Quick {
+    pub(super) fn quick(&self, cost: u32) -> Direct {
         let fast = &self.fast;
         if u64::from(cost).wrapping_sub(1) >= fast.cost_max.load(Ordering::Relaxed) {
-            return Quick::Unable;
+            return Direct::Unable;
         }
+        let rules = fast.striped.load(Ordering::Acquire);
+        if rules != 0 {
+            if fast.word.load(Ordering::Acquire) & SLOW != 0 {
+                return Direct::Unable;
+            }
+            if let Some(begun) = fast.stripes.begin() {
+                return self.quick_striped(begun, rules, cost);
+            }
+        }
+        self.quick_counted(cost)
+    }
+
+    /// Without a limit on jobs. The store's decision by a rule is what orders this call and whoever closes this way: see
+    /// [`Counts::part_quick`].
+    #[inline]
+    fn quick_striped(&self, begun: Begun<'_>, rules: u64, cost: u32) -> Direct {
+        let quick = self.counts.quick(rules, cost);
+        let closed = self.fast.striped.load(Ordering::Acquire) != rules;
+        match quick {
+            Quick::Granted(at) if !closed || self.is_unlimited() => {
+                return Direct::Granted(Grant { at, lease: None, striped: true });
+            }
+            _ => begun.withdraw(),
+        }
+        if closed {
+            self.look();
+        }
+        match quick {
+            Quick::Refused(wait) => Direct::Refused(wait),
+            // Who closed this way may have counted without it: what it spent stays spent.
+            Quick::Granted(_) | Quick::Unable => Direct::Unable,
+        }
+    }
+
+    #[cold]
+    fn is_unlimited(&self) -> bool {
+        let state = self.state.lock();
+        state.phase == Phase::Open && state.limits.is_unlimited()
+    }
+
+    #[inline]
+    fn quick_counted(&self, cost: u32) -> Direct {
+        let fast = &self.fast;
         let (local, rules) = (fast.local.load(Ordering::Acquire), fast.rules.load(Ordering::Relaxed));
-        let mut word = self.word.load(Ordering::Acquire);
+        let mut word = fast.word.load(Ordering::Acquire);
         loop {
             // With the slow bit set, this is above every limit.
             if word & (SLOW | RUNNING) >= local {
-                return Quick::Unable;
+                return Direct::Unable;
             }
-            match self.word.compare_exchange_weak(word, word + 1, Ordering::AcqRel, Ordering::Acquire) {
+            match fast.word.compare_exchange_weak(word, word + 1, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => break,
                 Err(newer) => word = newer,
             }
         }
-        let quick = self.counts.quick(rules, cost);
-        if !matches!(quick, Quick::Granted(_)) {
-            self.withdraw();
+        // A limit set between the two reads counts others without this one.
+        if fast.local.load(Ordering::Relaxed) == local {
+            match self.counts.quick(rules, cost) {
+                Quick::Granted(at) => return Direct::Granted(Grant { at, lease: None, striped: false }),
+                Quick::Refused(wait) => {
+                    self.withdraw();
+                    return Direct::Refused(wait);
+                }
+                Quick::Unable => {}
+            }
         }
-        quick
+        self.withdraw();
+        Direct::Unable
     }
 
     /// Gives back a slot that no job ran in.
     #[cold]
     fn withdraw(&self) {
-        if self.word.fetch_sub(1, Ordering::AcqRel) & SLOW != 0 {
+        if self.fast.word.fetch_sub(1, Ordering::AcqRel) & SLOW != 0 {
             self.look();
         }
     }
 
     /// A job ended: gives its slot back. Called without locks.
     #[inline]
-    pub(super) fn release(&self) {
-        let before = self.word.fetch_add(ENDED - 1, Ordering::AcqRel);
-        if before & (SLOW | FULL) != 0 {
+    pub(super) fn release(&self, striped: bool) {
+        let noticed = if striped {
+            self.fast.stripes.end();
+            // Nobody waits for this as long as that way is open. Who has just closed it may be missed: see `recount`.
+            self.fast.striped.load(Ordering::Acquire) == 0
+        } else {
+            self.fast.word.fetch_add(ENDED - 1, Ordering::AcqRel) & (SLOW | FULL) != 0
+        };
+        if noticed {
             self.look();
         }
     }
@@ -236,13 +308,14 @@ impl Core {
         self.drive(self.state.lock());
     }
 
-    /// How many jobs run or are being asked for.
-    pub(super) fn busy(&self) -> u64 {
-        self.word.load(Ordering::Acquire) & RUNNING
+    /// How many jobs that a limit counts run or are being asked for.
+    pub(super) fn busy(&self, state: &State) -> u64 {
+        let leftover = if state.leftover { self.fast.stripes.running() } else { 0 };
+        self.fast.running() + leftover
     }
 
     pub(super) fn free(&self, state: &State) -> usize {
-        let free = state.limits.local.saturating_sub(self.busy());
+        let free = state.limits.local.saturating_sub(self.busy(state));
         usize::try_from(free).unwrap_or(usize::MAX)
     }
 
@@ -255,24 +328,28 @@ impl Core {
     /// Called at the end of every hold of the lock that may have changed something: what may be quick is quick again, and
     /// who waits for the last job to end is told.
     pub(super) fn settle_down(&self, state: &mut State, after: &mut After) {
-        if self.word.load(Ordering::Relaxed) & FULL != 0 {
-            self.word.fetch_sub(FULL, Ordering::AcqRel);
+        if self.fast.word.load(Ordering::Relaxed) & FULL != 0 {
+            self.fast.word.fetch_sub(FULL, Ordering::AcqRel);
             state.totals.ended += FULL / ENDED;
         }
         if state.orphaned && (!state.queue.is_empty() || state.phase != Phase::Closed) {
-            self.word.fetch_or(SLOW, Ordering::AcqRel);
+            self.fast.word.fetch_or(SLOW, Ordering::AcqRel);
             self.fail_all(state, after);
         }
+        let leftover = state.leftover;
+        self.count_leftover(state);
         if state.queue.is_idle() && state.phase == Phase::Open {
-            self.word.fetch_and(!SLOW, Ordering::AcqRel);
+            self.fast.word.fetch_and(!SLOW, Ordering::AcqRel);
         }
-        if !state.drains.is_empty() && state.queue.is_idle() && self.busy() == 0 {
+        let drained = || self.fast.running() == 0 && self.fast.stripes.running() == 0;
+        if !state.drains.is_empty() && state.queue.is_idle() && drained() {
             for drain in std::mem::take(&mut state.drains) {
-                if drain.ticket.settle(Outcome::Granted(Grant { at: 0, lease: None })) {
+                if drain.ticket.settle(Outcome::Granted(Grant { at: 0, lease: None, striped: false })) {
                     after.wakes.push(drain.ticket);
                 }
             }
         }
+        self.plan_recount(state, leftover);
     }
 }
 
@@ -282,12 +359,13 @@ impl Drop for Core {
             return;
         }
         let mut state = self.state.lock();
-        let timers = [state.wake.take(), state.lease_timer.take()];
+        let timers = [state.wake.take(), state.lease_timer.take()].map(|timer| timer.map(|(_, key)| key));
+        let recount = state.recount.timer.take();
         let mut unsent = Vec::new();
         state.leases.unsent(usize::MAX, self.clock.now(), &mut unsent);
         drop(state);
         self.send_last_releases(unsent);
-        for (_, key) in timers.into_iter().flatten() {
+        for key in timers.into_iter().chain([recount]).flatten() {
             self.scheduler.cancel(key);
         }
     }

@@ -1,6 +1,7 @@
 //! The limits a valve has now: they may change while it runs.
 
-use super::core::{After, Core, SLOW, State, UNLIMITED};
+use super::core::{After, Core, Phase, RUNNING, SLOW, State, UNLIMITED};
+use super::stripes::Stripes;
 use crate::clock::{Tick, ticks_up};
 use crate::error::Error;
 use crate::planted::fault;
@@ -99,7 +100,15 @@ impl Global {
 /// What the lock-free path goes by. Changed under the lock with the slow bit set; a call that read just before may mix old
 /// and new, each of which was in force a moment ago.
 #[derive(Default)]
+#[repr(C, align(64))]
 pub(super) struct Fast {
+    /// How many jobs run (or are being asked for), the bit [`SLOW`], and how many have ended: one word, so that a release and
+    /// a waiter that sets the bit always see each other, and so that an ended job costs one write.
+    pub(super) word: AtomicU64,
+    /// The number of the rule set if its jobs are counted in the stripes: there is one rule, which the store decides by a
+    /// swap, and no limit. Else 0.
+    pub(super) striped: AtomicU64,
+    pub(super) stripes: Stripes,
     /// 0 if this path is closed.
     pub(super) local: AtomicU64,
     /// The greatest cost any rule can admit.
@@ -109,8 +118,12 @@ pub(super) struct Fast {
 }
 
 impl Fast {
-    pub(super) fn set(&self, limits: &Limits) {
-        let open = limits.global.is_none();
+    /// What of the word runs or is being asked for.
+    pub(super) fn running(&self) -> u64 {
+        self.word.load(Ordering::Acquire) & RUNNING
+    }
+
+    fn set(&self, limits: &Limits, open: bool) {
         self.rules.store(limits.rules.number(), Ordering::Relaxed);
         let cost_max = limits.rules.largest_cost().map_or(u32::MAX, |(cost, _)| cost);
         self.cost_max.store(cost_max.into(), Ordering::Relaxed);
@@ -119,6 +132,11 @@ impl Fast {
 }
 
 impl Limits {
+    /// Any number of jobs may run.
+    pub(super) fn is_unlimited(&self) -> bool {
+        self.local == UNLIMITED && self.global.is_none()
+    }
+
     pub(super) fn new(rules: RuleSet, concurrency: Concurrency) -> Limits {
         let global = concurrency.global.map(|(limit, ttl)| Global { limit, ttl });
         let local = concurrency
@@ -165,12 +183,40 @@ impl Core {
         Ok(())
     }
 
+    /// Lets the lock-free path go by the limits in force. Under the lock, with the slow bit set.
+    pub(super) fn set_fast(&self, state: &mut State) {
+        let parted = self.close_stripes();
+        let limits = &state.limits;
+        state.leftover = limits.local != UNLIMITED && self.fast.stripes.running() != 0;
+        self.fast.set(limits, limits.global.is_none() && !state.leftover);
+        let by_swap = limits.rules.quick().is_some_and(|rule| rule.d != 0);
+        // shuttle's threads share one of the system's, and with it its counters.
+        if parted && by_swap && limits.is_unlimited() && state.phase == Phase::Open && !cfg!(shuttle) {
+            self.fast.striped.store(limits.rules.number(), Ordering::Release);
+        }
+    }
+
+    /// From here on the stripes count all who started or will start by them: who comes later finds this way closed. Whether
+    /// the store can say so.
+    pub(super) fn close_stripes(&self) -> bool {
+        self.fast.striped.store(0, Ordering::Release);
+        self.counts.part_quick()
+    }
+
+    /// Once the jobs that started before there was a limit have ended, the word counts all.
+    pub(super) fn count_leftover(&self, state: &mut State) {
+        if state.leftover && self.fast.stripes.running() == 0 {
+            state.leftover = false;
+            self.fast.set(&state.limits, state.limits.global.is_none());
+        }
+    }
+
     fn changed(&self, state: &mut State, after: &mut After) {
         if fault("live-limits-ignored") {
             return;
         }
-        self.word.fetch_or(SLOW, Ordering::AcqRel);
-        self.fast.set(&state.limits);
+        self.fast.word.fetch_or(SLOW, Ordering::AcqRel);
+        self.set_fast(state);
         state.queue.forget();
         self.break_circle(state, after);
     }

@@ -78,7 +78,7 @@ impl Core {
         if stuck == 0 || fault("O77") {
             return false;
         }
-        let running = self.busy() - state.reserved;
+        let running = self.busy(state) - state.reserved;
         let local = running >= state.limits.local && stuck >= running && state.reserved == 0;
         let held = state.leases.len() as u64;
         let all_ours =

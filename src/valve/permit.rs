@@ -80,7 +80,7 @@ impl<C: AsRef<Core>> Drop for Held<C> {
         if let Some(lease) = &self.grant.lease {
             core.end_lease(lease);
         }
-        core.release();
+        core.release(self.grant.striped);
     }
 }
 

@@ -186,7 +186,6 @@ impl ValveBuilder {
             id: self.id.into(),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
             me: me.clone(),
-            word: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             fast: Fast::default(),
             counts,
@@ -204,7 +203,7 @@ impl ValveBuilder {
             state: Mutex::new(State::new(limits)),
         });
         const { assert!(UNLIMITED < SLOW) };
-        core.fast.set(&core.state.lock().limits);
+        core.set_fast(&mut core.state.lock());
         core.check_mode(&self.concurrency)?;
         let target: Weak<dyn Noticed> = core.me.clone();
         let wake = Wake::new(Arc::clone(&core.id), target);

@@ -14,6 +14,8 @@ const WAKE: u64 = u64::MAX;
 pub(super) const DRAIN: u64 = u64::MAX - 1;
 /// The timer for what the leases need next.
 pub(super) const LEASES: u64 = u64::MAX - 2;
+/// The timer that counts the stripes anew.
+pub(super) const RECOUNT: u64 = u64::MAX - 3;
 /// At one tick, valves look at their queues before deadlines end waits: a start at the deadline itself is in time.
 pub(super) const DEADLINES_LAST: u64 = 1 << 63;
 
@@ -53,6 +55,8 @@ impl Timed for Core {
             self.drive(state);
         } else if timer == DRAIN {
             self.end_drains(now);
+        } else if timer == RECOUNT {
+            self.recount_due();
         } else if timer == LEASES {
             self.leases_due(now);
         } else {

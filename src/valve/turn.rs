@@ -225,7 +225,7 @@ impl Core {
             self.arm_leases(state);
             lease
         });
-        Grant { at: verdict.at, lease }
+        Grant { at: verdict.at, lease, striped: false }
     }
 
     /// Settles a waiter that starts; `false` if it is gone after all.
@@ -268,14 +268,14 @@ impl Core {
 
     /// Takes slots before the ask, so that nobody else counts on them.
     fn reserve(&self, state: &mut State, slots: u64) {
-        self.word.fetch_add(slots, Ordering::AcqRel);
+        self.fast.word.fetch_add(slots, Ordering::AcqRel);
         state.reserved += slots;
     }
 
     /// Gives back the slots of those who do not start.
     fn unreserve(&self, state: &mut State, slots: u64, started: usize) {
         state.reserved -= slots;
-        self.word.fetch_sub(slots - started as u64, Ordering::AcqRel);
+        self.fast.word.fetch_sub(slots - started as u64, Ordering::AcqRel);
     }
 
     /// Makes the call, without any lock. The second value is when it was made.

@@ -33,7 +33,7 @@ impl Core {
         if state.phase != Phase::Open {
             return Err(Error::Closed);
         }
-        self.word.fetch_or(SLOW, Ordering::AcqRel);
+        self.fast.word.fetch_or(SLOW, Ordering::AcqRel);
         let sequence = state.queue.number();
         if self.may_ask_directly(call, deadline, now) {
             match self.ask_directly(state, call, now) {

@@ -24,6 +24,7 @@ mod protocol;
 mod rates;
 mod repository;
 mod simulation;
+mod stripes;
 mod support;
 mod tidy;
 mod timing;

@@ -50,6 +50,19 @@ fn the_word_is_given_once_the_shape_is_known() {
     assert_eq!(refusal.rate, Some((0, Duration::from_millis(100))), "what quick spent counts");
 }
 
+/// A quick call that began before finds another word and one after it none, until somebody has had the lock.
+#[test]
+fn quick_calls_are_parted_by_taking_the_word() {
+    let (_clock, store) = store();
+    let (counts, rules) = (store.open("a").unwrap(), per_second(10, 4));
+    admit(&*counts, &rules, &[1]);
+    assert!(able(&*counts, &rules));
+    assert!(counts.part_quick());
+    assert!(!able(&*counts, &rules));
+    assert_eq!(admit(&*counts, &rules, &[1, 1, 1]).granted, 2, "what was spent before stays spent");
+    assert_eq!(counts.quick(rules.number(), 1), Quick::Refused(100 * MS));
+}
+
 #[test]
 fn only_rules_that_fit_the_word_are_quick() {
     #[track_caller]
