@@ -3,7 +3,7 @@
 use crate::repository::read;
 
 /// What must be said, and a phrase of the page that says it.
-const SAID: [(&str, &str); 13] = [
+const SAID: &[(&str, &str)] = &[
     ("V02", "No bound says when a job ends"),
     ("V03", "No bound says when a request reaches the provider, nor how the provider counts it"),
     ("V10", "Two adjoining windows may together pass nearly twice the limit"),
@@ -14,6 +14,14 @@ const SAID: [(&str, &str); 13] = [
     ("V23", "A grant made before the pause may still start"),
     ("V46", "A batch that is already on its way to the store may be granted before a job of higher priority"),
     ("V47", "between processes there is neither order nor fairness"),
+    ("V58", "A lease says who holds a slot, not what a job that lost it still does"),
+    (
+        "V58",
+        "A process that was frozen for longer than its TTL wakes up when another may have its slot, and can act before it looks",
+    ),
+    ("V59", "A job must heed its abort"),
+    ("V59", "The error that comes afterwards undoes nothing"),
+    ("V60", "That an effect happens exactly once is not promised"),
     ("V74", "Queued jobs are in memory"),
     ("V74", "They die with the process, and nothing of them is in the store"),
     ("V75", "Work that must survive belongs in a durable job queue whose workers call the valve"),
