@@ -43,7 +43,7 @@ struct Figure {
 }
 
 pub(crate) fn measure(effort: Effort) -> Vec<Aim> {
-    let groups = [one_rule(), rule_and_slots(), slots_only(), two_rules(), refused()];
+    let groups = [one_rule(), rule_and_slots(), slots_only(), two_rules(), refused(), nested()];
     let one = on_threads(1, &groups, effort);
     let two = on_threads(2, &groups, effort);
     println!("direct path: ns per call and thread, median of {} rounds; threads not pinned", effort.rounds);
@@ -55,6 +55,11 @@ pub(crate) fn measure(effort: Effort) -> Vec<Aim> {
             println!("  {name:<46}{:>9.1}{:>8.2}{:>11.1}{:>8.2}", one.ns, one.ratio, two.ns, two.ratio);
         }
     }
+    let [plain, run] = [0, 1].map(|row: usize| one[5][row].ns);
+    println!(
+        "  on one thread `run`, which sees to nested calls, adds {:.1} ns to the permit; aim <= 5",
+        run - plain
+    );
     println!();
     let aim = |what: &str, ratio| Aim { what: what.to_owned(), ratio, bound: Bound::AtMost(1.5) };
     vec![
@@ -158,6 +163,21 @@ fn refused() -> Group {
             }),
             Row::new("valve try_acquire", move || {
                 black_box(&valve.try_acquire().expect_err("the budget is spent"));
+            }),
+        ],
+    }
+}
+
+fn nested() -> Group {
+    let [held, run] = [(); 2].map(|()| built(Valve::builder("slots").concurrency(SLOTS)));
+    Group {
+        title: "8 slots, with and without the check for nested calls",
+        rows: vec![
+            Row::new("valve acquire, drop", move || {
+                black_box(&held.acquire().expect("slots are free"));
+            }),
+            Row::new("valve run", move || {
+                run.run(|| black_box(())).expect("slots are free");
             }),
         ],
     }
