@@ -293,8 +293,8 @@ impl Core {
     pub(super) fn release(&self, striped: bool) {
         let noticed = if striped {
             self.fast.stripes.end();
-            // Nobody waits for this as long as that way is open. Who has just closed it may be missed: see `recount`.
-            self.fast.striped.load(Ordering::Acquire) == 0
+            // Who set the bit just now may be missed: see `recount`.
+            self.fast.word.load(Ordering::Acquire) & SLOW != 0
         } else {
             self.fast.word.fetch_add(ENDED - 1, Ordering::AcqRel) & (SLOW | FULL) != 0
         };

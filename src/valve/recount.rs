@@ -1,7 +1,7 @@
 //! The timer behind ends of jobs that nobody may have noticed.
 //!
 //! A job counted in the stripes writes its end and then reads whether anybody cares. A processor may do the two in the
-//! other order: it keeps the write to itself for a while, and the read says no just before somebody closes that way and
+//! other order: it keeps the write to itself for a while, and the read finds `SLOW` clear just before somebody sets it and
 //! counts without the end. The write comes out by itself, in well under a microsecond, but nobody is told of it. So whoever
 //! waits for such jobs counts again a little later, and then rarely, while all ends that come later are noticed at once.
 

@@ -15,7 +15,7 @@ use std::hash::{BuildHasher, RandomState};
 const SCHEDULES: u64 = 4_000;
 
 /// Seeds that once failed, and what was wrong.
-const KEPT: [(u64, &str); 7] = [
+const KEPT: [(u64, &str); 8] = [
     (206_319_080_012_099, "the refusal of the next call ended one that the same answer had admitted"),
     (24_026_656_882_790, "the same, by a window"),
     (209_739_968_989_795, "the same, of two at once"),
@@ -26,6 +26,7 @@ const KEPT: [(u64, &str); 7] = [
         "a call started in place of another whose token, which was its own too, had just been cancelled",
     ),
     (146_121_624_599_251, "the same, in a valve without a limit"),
+    (48_820_054_683_209, "a job's end did not let the head start that was due, and the queue seemed full"),
 ];
 
 #[track_caller]
