@@ -279,7 +279,7 @@ impl Core {
         if concurrency.global.is_none() {
             return Ok(());
         }
-        if self.on_store_error == OnStoreError::Open {
+        if self.on_store_error == OnStoreError::Open && !fault("V66") {
             let reason =
                 "Open starts jobs without the store, which a global limit cannot survive; use Wait or Fail";
             return Err(Error::invalid("on_store_error", reason));

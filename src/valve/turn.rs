@@ -195,7 +195,7 @@ impl Core {
             if index >= verdict.granted && verdict.failed.is_none() {
                 break;
             }
-            let waiter = state.queue.remove(place);
+            let waiter = if fault("V46") { state.queue.pop() } else { state.queue.remove(place) };
             if index >= verdict.granted {
                 if let Some((waiter, error)) = waiter.zip(verdict.failed.as_ref()) {
                     self.fail(waiter, Error::StoreUnavailable(error.clone()), after);
