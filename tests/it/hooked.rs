@@ -1,4 +1,5 @@
-//! A store around a [`MemoryStore`] that tells a hook of each call first: to count, fail, stall or panic there.
+//! A store around a [`MemoryStore`] that tells a hook of each call first, and of a pause afterwards too: to count, fail,
+//! stall or panic there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,8 @@ pub(crate) enum Called {
     Watch,
     Admit,
     Pause,
+    /// The pause is recorded, and the valve does not know yet.
+    Paused,
     Resume,
 }
 
@@ -79,7 +82,9 @@ impl Counts for Opened {
 
     fn pause(&self, length: Duration, deadline: Deadline) -> Result<Duration, StoreError> {
         (self.hook)(Called::Pause)?;
-        self.inner.pause(length, deadline)
+        let left = self.inner.pause(length, deadline)?;
+        (self.hook)(Called::Paused)?;
+        Ok(left)
     }
 
     fn resume(&self, deadline: Deadline) -> Result<(), StoreError> {

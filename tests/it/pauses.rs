@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use valve::testing::ManualClock;
 use valve::{Blocked, Error, MemoryStore, OnStoreError, Rule, Store, Valve};
 
+use crate::hooked::{Called, Hooked};
 use crate::support::{
     Call, Jobs, MILLISECOND, Reply, SECOND, Scripted, Step, call, closest, micros, ms, secs, start_now, us,
     wait_of,
@@ -214,4 +215,22 @@ fn pause_answers_what_the_store_answered() {
     assert!(matches!(answers.lock()[..], [(when, Ok(()))] if when == SECOND + at));
     // The valve counts from when the answer came, so that its memory of the pause never ends before the pause.
     assert_eq!(valve.stats().paused_for, Some(secs(60)));
+}
+
+/// A pause that was lifted between its recording and its answer is not remembered: nobody would lift it a second time.
+#[test]
+fn a_pause_lifted_before_its_answer_is_not_remembered() {
+    let clock = ManualClock::new();
+    let store = memory(&clock);
+    let other = ten_a_second(store.clone());
+    let lifted = Hooked::new(store, None, move |called| {
+        if called == Called::Paused {
+            other.resume().unwrap();
+        }
+        Ok(())
+    });
+    let valve = ten_a_second(lifted);
+    valve.pause(secs(60)).unwrap();
+    assert_eq!(valve.stats().paused_for, None);
+    drop(valve.try_acquire().unwrap());
 }
