@@ -27,6 +27,8 @@ pub use scheduler::Scheduler;
 pub use store::MemoryStoreBuilder;
 #[doc(hidden)]
 pub use store::Quick;
+#[cfg(feature = "redis")]
+pub use store::{Redis, RedisBuilder, RedisStore, Subscriber};
 pub use store::{
     Answer, Ask, Counts, Deadline, Lease, MemoryStore, Notice, Refusal, Remote, Slots, Store, Token, Wake,
 };

@@ -5,6 +5,8 @@
 //! of the store's clock. **This interface is unstable until 1.0.**
 
 mod memory;
+#[cfg(feature = "redis")]
+mod redis;
 mod remote;
 mod workers;
 
@@ -18,6 +20,10 @@ use std::time::Duration;
 pub use memory::MemoryStore;
 #[cfg(any(test, feature = "testing"))]
 pub use memory::MemoryStoreBuilder;
+#[cfg(all(feature = "redis", feature = "testing"))]
+pub use redis::BareAdmissions;
+#[cfg(feature = "redis")]
+pub use redis::{Redis, RedisBuilder, RedisStore, Subscriber};
 pub(crate) use remote::Gate;
 pub use remote::Remote;
 pub(crate) use workers::{Errand, Runner, Work};
@@ -108,8 +114,9 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Whether those who watch are told of releases, as a rule at once. Waiters for a fleet-wide slot then ask again each
-    /// second only, in case a notice is lost or a lease ends unreleased; else each 50 ms and up to 10 more. The default
-    /// is `false`.
+    /// second only, in case a notice is lost or a lease ends unreleased; else each 50 ms and up to 10 more. It is asked
+    /// once by each valve; what changes later is told as [`Notice::Listening`] and [`Notice::Silent`]. The default is
+    /// `false`.
     fn notifies(&self) -> bool {
         false
     }
@@ -159,6 +166,13 @@ pub trait Counts: Send + Sync {
     ///
     /// If it may still hold.
     fn resume(&self, deadline: Deadline) -> Result<(), StoreError>;
+
+    /// Whether an ask would be sent at once. If not, a call leaves it to a store worker, whose turn comes, and waits on its
+    /// own terms. The default is `true`.
+    #[doc(hidden)]
+    fn ready(&self) -> bool {
+        true
+    }
 
     /// Decides one job without locks, if this store can for the rule set of this number: the same decision as
     /// [`admit`](Counts::admit). The default cannot.
@@ -316,6 +330,10 @@ pub enum Notice {
     Resumed,
     /// A slot became free.
     Released,
+    /// From now on releases are told as a rule: whatever was missed before is to be asked for now.
+    Listening,
+    /// From now on, until `Listening`, nothing may be told.
+    Silent,
 }
 
 /// Who is told. Holds no valve alive.
@@ -339,6 +357,11 @@ impl Wake {
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn shared_id(&self) -> Arc<str> {
+        Arc::clone(&self.id)
     }
 
     /// Tells the watcher; `false` once it is gone and can be forgotten. To be called without locks: on a store that does

@@ -77,6 +77,18 @@ impl CompiledGcra {
         u64::from(self.burst).saturating_mul(self.n)
     }
 
+    /// What a unit of cost adds to the TAT: whole ticks, and a numerator over d.
+    #[cfg(feature = "redis")]
+    pub(crate) fn emission(&self) -> (u64, u32) {
+        (self.emission.whole, self.emission.numerator)
+    }
+
+    /// How far beyond now the TAT may reach: whole ticks, and a numerator over d.
+    #[cfg(feature = "redis")]
+    pub(crate) fn tolerance(&self) -> (u64, u32) {
+        (self.tolerance.whole, self.tolerance.numerator)
+    }
+
     /// The state after a start at `now`, or the first tick at which this job could start.
     pub(super) fn spend(&self, state: &RuleState, now: u64, cost: u32) -> Result<RuleState, u64> {
         if cost > self.burst {

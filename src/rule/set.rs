@@ -255,6 +255,15 @@ impl RuleSet {
         }
     }
 
+    /// The arithmetic of a GCRA rule, for a store that does it elsewhere; `None` for a window.
+    #[cfg(feature = "redis")]
+    pub(crate) fn gcra(&self, rule: usize) -> Option<&CompiledGcra> {
+        match &self.rules[rule].arithmetic {
+            Arithmetic::Gcra(gcra) => Some(gcra),
+            Arithmetic::Window(_) => None,
+        }
+    }
+
     fn step_back(&self, states: &mut [RuleState], now: u64) {
         for (compiled, state) in self.rules.iter().zip(states) {
             if let Arithmetic::Window(window) = &compiled.arithmetic {

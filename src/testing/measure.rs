@@ -1,5 +1,8 @@
 //! The scheduler's inner structures, for `benches/core` to time; not part of the interface.
 
+#[cfg(feature = "redis")]
+pub use crate::store::BareAdmissions;
+
 use crate::scheduler::{Expired, Heap, Place, TimerKey, Wheel};
 
 /// The heap of a valve's waiters, with values of their size.

@@ -31,8 +31,6 @@ pub(crate) struct Core {
     pub(super) remote: Option<Remote>,
     /// Names for leases, from when the first may be taken.
     pub(super) names: OnceLock<Names>,
-    /// How soon a waiter for a fleet-wide slot asks again if nobody tells it to.
-    pub(super) recheck: Tick,
     pub(super) clock: Clock,
     pub(super) scheduler: Scheduler,
     pub(super) sink: Option<Arc<Sink>>,
@@ -80,6 +78,8 @@ pub(super) type Waiting = Arc<Ticket<Grant>>;
 pub(super) struct State {
     pub(super) limits: Limits,
     pub(super) queue: Queue<Waiting>,
+    /// How soon a waiter for a fleet-wide slot asks again if nobody tells it to.
+    pub(super) recheck: Tick,
     /// Slots taken for jobs that are being asked for: in `word`, but not running yet.
     pub(super) reserved: u64,
     /// Jobs that a limit counts now are counted in the stripes: they started before there was one.
@@ -87,6 +87,9 @@ pub(super) struct State {
     pub(super) recount: Recount,
     pub(super) wake: Option<(Tick, TimerKey)>,
     pub(super) leases: Leases,
+    /// When a notice was last heeded, and the timer for one that came soon after.
+    pub(super) noticed: Option<Tick>,
+    pub(super) notice_timer: Option<TimerKey>,
     /// The timer for what the leases need next.
     pub(super) lease_timer: Option<(Tick, TimerKey)>,
     /// A lease thread was sent for to renew.
@@ -97,6 +100,8 @@ pub(super) struct State {
     pub(super) drains: Vec<Drain>,
     /// How many to offer a local store next: doubles while all are admitted.
     pub(super) batch: usize,
+    /// How often in a row the store failed for this valve alone.
+    pub(super) failures: u32,
     /// A store worker was sent for.
     pub(super) errand: bool,
     /// The scheduler has stopped: nothing that takes time can be waited for.
@@ -178,21 +183,25 @@ impl After {
 }
 
 impl State {
-    pub(super) fn new(limits: Limits) -> State {
+    pub(super) fn new(limits: Limits, recheck: Tick) -> State {
         State {
             limits,
             queue: Queue::new(),
+            recheck,
             reserved: 0,
             leftover: false,
             recount: Recount::default(),
             wake: None,
             leases: Leases::default(),
+            noticed: None,
+            notice_timer: None,
             lease_timer: None,
             renewal_due: false,
             release_at: None,
             phase: Phase::Open,
             drains: Vec::new(),
             batch: 1,
+            failures: 0,
             errand: false,
             orphaned: false,
             totals: Totals::default(),
@@ -360,12 +369,12 @@ impl Drop for Core {
         }
         let mut state = self.state.lock();
         let timers = [state.wake.take(), state.lease_timer.take()].map(|timer| timer.map(|(_, key)| key));
-        let recount = state.recount.timer.take();
+        let others = [state.recount.timer.take(), state.notice_timer.take()];
         let mut unsent = Vec::new();
         state.leases.unsent(usize::MAX, self.clock.now(), &mut unsent);
         drop(state);
         self.send_last_releases(unsent);
-        for key in timers.into_iter().chain([recount]).flatten() {
+        for key in timers.into_iter().chain(others).flatten() {
             self.scheduler.cancel(key);
         }
     }

@@ -171,6 +171,7 @@ impl Core {
             let mut held = Vec::with_capacity(chunk.len());
             let result = caught(|| self.counts.renew(&ask, deadline, &mut held));
             if matches!(result, Some(Ok(()))) && held.len() == chunk.len() {
+                self.note_good();
                 let (now, mut lost) = (self.clock.now(), Vec::new());
                 let count = self.state.lock().leases.answered(chunk, &held, sent, now, &mut lost);
                 self.tell_lost(count, lost);
@@ -203,8 +204,12 @@ impl Core {
                 return;
             }
             let result = caught(|| self.counts.release(&tokens));
+            let good = matches!(result, Some(Ok(())));
+            if good {
+                self.note_good();
+            }
             let mut state = self.state.lock();
-            if !matches!(result, Some(Ok(()))) {
+            if !good {
                 // Tried again with the next ask or release, and in a while; the leases end by themselves at the latest.
                 state.release_at = Some(self.clock.now() + RETRY_MAX);
                 self.arm_leases(&mut state);
@@ -233,6 +238,13 @@ impl Core {
                 self.id
             );
             say(log::Level::Warn, what);
+        }
+    }
+
+    /// Any good reply says that the store is back. A bad one here says nothing about admissions.
+    fn note_good(&self) {
+        if let Some(remote) = &self.remote {
+            remote.report(Ok(()), self.clock.now());
         }
     }
 

@@ -182,6 +182,7 @@ impl ValveBuilder {
         }
         let limits = Limits::new(rules, self.concurrency);
         let limits = Limits { local: limits.local / shares, ..limits };
+        let recheck = if caught(|| store.notifies()).unwrap_or(false) { RECHECK_NOTIFIED } else { RECHECK };
         let core = Arc::new_cyclic(|me: &Weak<Core>| Core {
             id: self.id.into(),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
@@ -191,7 +192,6 @@ impl ValveBuilder {
             counts,
             remote,
             names: OnceLock::new(),
-            recheck: if store.notifies() { RECHECK_NOTIFIED } else { RECHECK },
             store,
             clock,
             scheduler,
@@ -200,7 +200,7 @@ impl ValveBuilder {
             failing: Mutex::new(None),
             queue_max: self.queue_max.unwrap_or(usize::MAX),
             pause_max: self.pause_max,
-            state: Mutex::new(State::new(limits)),
+            state: Mutex::new(State::new(limits, recheck)),
         });
         const { assert!(UNLIMITED < SLOW) };
         core.set_fast(&mut core.state.lock());
@@ -270,8 +270,8 @@ impl ValveBuilder {
 
 /// How soon a waiter for a fleet-wide slot asks again, before up to 8 ms that differ between processes: without notices
 /// often, with them once a second in case one is lost.
-const RECHECK: Tick = 50_000;
-const RECHECK_NOTIFIED: Tick = 990_000;
+pub(super) const RECHECK: Tick = 50_000;
+pub(super) const RECHECK_NOTIFIED: Tick = 990_000;
 
 impl Core {
     /// What concurrency needs of the other settings. Names for leases are made when they are first needed.

@@ -1,11 +1,13 @@
 //! What a valve does when a timer, a store or a worker tells it something, and the timer it sets for itself.
 
 use super::core::{Core, State};
+use super::settings::{RECHECK, RECHECK_NOTIFIED};
 use crate::clock::Tick;
 use crate::error::StoreError;
 use crate::planted::fault;
 use crate::scheduler::{Place, Timed, Timer, TimerKey, Why};
 use crate::store::{Errand, Notice, Noticed, Work};
+use crate::sync::MutexGuard;
 use std::sync::Arc;
 
 /// The timer that looks at the queue, and the one for the deadlines of [`drain`](Core::drain); every other is the deadline
@@ -16,6 +18,9 @@ pub(super) const DRAIN: u64 = u64::MAX - 1;
 pub(super) const LEASES: u64 = u64::MAX - 2;
 /// The timer that counts the stripes anew.
 pub(super) const RECOUNT: u64 = u64::MAX - 3;
+/// The timer for a notice that came too soon after another.
+const NOTICE: u64 = u64::MAX - 4;
+const NOTICES_APART: Tick = 1_000;
 /// At one tick, valves look at their queues before deadlines end waits: a start at the deadline itself is in time.
 pub(super) const DEADLINES_LAST: u64 = 1 << 63;
 
@@ -43,6 +48,21 @@ impl Core {
         state.orphaned |= key.is_err();
         key.ok()
     }
+
+    /// Asks anew, but a store that has to be reached no more than once in a while: notices may come in floods.
+    fn heed_notice(&self, mut state: MutexGuard<'_, State>) {
+        let now = self.clock.now();
+        let next = state.noticed.map_or(0, |last| last + NOTICES_APART);
+        if self.remote.is_some() && now < next {
+            if state.notice_timer.is_none() {
+                state.notice_timer = self.set_timer(&mut state, next, self.number, NOTICE);
+            }
+            return;
+        }
+        state.noticed = Some(now);
+        state.queue.forget();
+        self.drive(state);
+    }
 }
 
 impl Timed for Core {
@@ -57,6 +77,11 @@ impl Timed for Core {
             self.end_drains(now);
         } else if timer == RECOUNT {
             self.recount_due();
+        } else if timer == NOTICE {
+            let mut state = self.state.lock();
+            if state.notice_timer.take().is_some() {
+                self.heed_notice(state);
+            }
         } else if timer == LEASES {
             self.leases_due(now);
         } else {
@@ -89,8 +114,12 @@ impl Noticed for Core {
         // Of a pause, whoever asks next learns; asking now would only be refused.
         if notice != Notice::Paused && !fault("V28") {
             let mut state = self.state.lock();
-            state.queue.forget();
-            self.drive(state);
+            match notice {
+                Notice::Listening => state.recheck = RECHECK_NOTIFIED,
+                Notice::Silent => state.recheck = RECHECK,
+                Notice::Paused | Notice::Resumed | Notice::Released => {}
+            }
+            self.heed_notice(state);
         }
         bury(self);
     }

@@ -21,8 +21,9 @@ const BATCH: usize = 64;
 const ROUNDS: usize = 32;
 /// A store that failed is asked again no sooner than this.
 const AFTER_FAILURE: Tick = 1_000;
-/// So is one that never blocks and has no breaker: it fails for a reason of its own, which takes longer to go away.
-const AFTER_LOCAL_FAILURE: Tick = 50_000;
+/// What no breaker holds back, a store that never blocks or what concerns one id, fails for a reason that takes longer to
+/// go away: the first pause, doubled three times.
+const AFTER_OWN_FAILURE: Tick = 50_000;
 
 /// What came of an ask.
 enum Reply {
@@ -300,18 +301,28 @@ impl Core {
         let result = caught(|| self.counts.admit(&ask, &mut answer))
             .unwrap_or_else(|| Err(StoreError::panicked()))
             .and_then(|()| check(&answer, offer));
-        match &self.remote {
-            Some(remote) => remote.report(result.as_ref().copied(), self.clock.now()),
-            None => self.note_local(result.as_ref().err()),
-        }
+        self.report(result.as_ref().copied());
         match result {
             Ok(()) => (Reply::Answer(answer), sent),
             Err(error) => (Reply::Failed(error), sent),
         }
     }
 
-    /// Says once when a store without a breaker turns bad, and once when it is back.
-    fn note_local(&self, error: Option<&StoreError>) {
+    /// Tells the store's breaker, or, if it has none, whoever listens. A store that answers that this id's state is unreadable
+    /// is well: that concerns nobody else.
+    fn report(&self, result: Result<(), &StoreError>) {
+        let own =
+            result.err().filter(|error| self.remote.is_none() || error.kind() == StoreErrorKind::Corrupt);
+        if let Some(remote) = &self.remote {
+            remote.report(if own.is_some() { Ok(()) } else { result }, self.clock.now());
+        }
+        if own.is_some() || result.is_ok() {
+            self.note_own(own);
+        }
+    }
+
+    /// Says once when the store fails for this id alone, and once when it is back.
+    fn note_own(&self, error: Option<&StoreError>) {
         let mut failing = self.failing.lock();
         if failing.is_some() == error.is_some() {
             return;
@@ -335,6 +346,7 @@ impl Core {
     ) -> Verdict {
         let verdict = match reply {
             Reply::Answer(answer) => {
+                state.failures = 0;
                 state.leases.released(&offer.releases);
                 if !state.leases.has_unsent() {
                     state.release_at = None;
@@ -343,15 +355,20 @@ impl Core {
                 let granted = if undone { 0 } else { answer.granted };
                 let at = if fault("V21") { self.clock.wall() } else { answer.at };
                 let cost = offer.costs.get(granted).copied();
-                let hint =
-                    cost.zip(answer.refusal).map(|(cost, refusal)| self.hint(cost, &refusal, sent, now));
+                let recheck = state.recheck;
+                let hint = cost
+                    .zip(answer.refusal)
+                    .map(|(cost, refusal)| self.hint(cost, &refusal, sent, now, recheck));
                 Verdict { granted, at, sent, fence: answer.fence, refused: hint, failed: None }
             }
             Reply::Failed(error) => {
                 if let Some(global) = offer.global.filter(|_| error.executed() == Executed::Unknown) {
                     self.abandon(state, &offer.tokens, sent, global.ttl_ticks());
                 }
-                let pause = if self.remote.is_some() { AFTER_FAILURE } else { AFTER_LOCAL_FAILURE };
+                // With a breaker it is that which holds back the next.
+                let own = self.remote.is_none() || error.kind() == StoreErrorKind::Corrupt;
+                let pause = if own { AFTER_OWN_FAILURE << state.failures.min(3) } else { AFTER_FAILURE };
+                state.failures = if own { state.failures.saturating_add(1) } else { 0 };
                 self.without_store(error, now + pause, sent, offer)
             }
             Reply::Down(until, error) => self.without_store(error, until, sent, offer),
@@ -372,7 +389,7 @@ impl Core {
         verdict
     }
 
-    fn hint(&self, cost: u32, refusal: &Refusal, sent: Tick, now: Tick) -> Hint {
+    fn hint(&self, cost: u32, refusal: &Refusal, sent: Tick, now: Tick, recheck: Tick) -> Hint {
         // A remote store's hint is as of some instant since the ask was sent; one that never blocks answers as of now.
         let from = if self.remote.is_some() && !fault("V19") { sent } else { now };
         let late = if fault("V18") { 997 } else { 0 };
@@ -381,10 +398,10 @@ impl Core {
         // Of a pause the last instant counts: without the store nobody else would hold it to its end.
         let pause = refusal.pause.map(|left| now + crate::clock::ticks_up(left));
         let (why, not_before) = match (rate, pause) {
-            (Some((rule, _)), _) if fault("V62") => (Why::Rate(rule), now + self.recheck),
+            (Some((rule, _)), _) if fault("V62") => (Why::Rate(rule), now + recheck),
             (Some((rule, rate)), pause) if pause.is_none_or(|pause| rate >= pause) => (Why::Rate(rule), rate),
             (_, Some(pause)) => (Why::Paused, pause),
-            _ => (Why::Slots, now + if fault("V61") { 2 } else { 1 } * self.recheck + jitter(now)),
+            _ => (Why::Slots, now + if fault("V61") { 2 } else { 1 } * recheck + jitter(now)),
         };
         Hint { cost, not_before: not_before.max(now), why, rate }
     }
@@ -422,7 +439,7 @@ impl Core {
             say(log::Level::Warn, format_args!("valve {:?} cannot ask its store: {error}", self.id));
             let mut state = self.state.lock();
             state.errand = false;
-            state.queue.hold(Why::Store, self.clock.now() + AFTER_LOCAL_FAILURE);
+            state.queue.hold(Why::Store, self.clock.now() + AFTER_OWN_FAILURE);
             self.drive(state);
         }
     }

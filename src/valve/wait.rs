@@ -7,6 +7,7 @@ use super::nesting;
 use super::told::DEADLINES_LAST;
 use crate::clock::{LONGEST, Tick, duration, ticks_up};
 use crate::error::{Blocked, Error};
+use crate::event::caught;
 use crate::os;
 use crate::planted::fault;
 use crate::scheduler::{Outcome, Place, Ticket, Waiter, Why};
@@ -28,6 +29,7 @@ impl Core {
         let now = self.clock.now();
         let deadline =
             call.max_wait.filter(|wait| *wait < duration(LONGEST)).map(|wait| now + ticks_up(wait));
+        let ready = self.remote.is_none() || caught(|| self.counts.ready()).unwrap_or(false);
         let mut state = self.state.lock();
         state.limits.rules.check_cost(call.cost)?;
         if state.phase != Phase::Open {
@@ -35,7 +37,7 @@ impl Core {
         }
         self.fast.word.fetch_or(SLOW, Ordering::AcqRel);
         let sequence = state.queue.number();
-        if self.may_ask_directly(call, deadline, now) {
+        if ready && self.may_ask_directly(call, deadline, now) {
             match self.ask_directly(state, call, now) {
                 (state, Some(result)) => {
                     self.drive(state);

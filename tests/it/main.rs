@@ -17,11 +17,14 @@ mod hooked;
 mod leases;
 mod live;
 mod nested;
+mod notices;
 mod order;
 mod pauses;
 mod peers;
 mod protocol;
 mod rates;
+#[cfg(feature = "redis")]
+mod redis;
 mod repository;
 mod simulation;
 mod stripes;

@@ -72,6 +72,38 @@ fn a_refused_store_worker_only_delays() {
     });
 }
 
+#[test]
+fn a_refused_lease_thread_is_asked_for_again_while_the_lease_lasts() {
+    alone(
+        concat!(module_path!(), "::a_refused_lease_thread_is_asked_for_again_while_the_lease_lasts"),
+        leases,
+    );
+}
+
+fn leases() {
+    let before = Footprint::settled();
+    let scheduler = Scheduler::new().unwrap();
+    let store = || Hooked::new(MemoryStore::new(), Some(Remote::default()), |_| Ok(()));
+    let leased = |ttl| Valve::builder("leased").global_concurrency(1, ttl).scheduler(&scheduler);
+    let kept = leased(millis(3_000)).store(store()).build().unwrap();
+    let lost = leased(millis(600)).store(store()).build().unwrap();
+    let (mine, stays) = (kept.acquire().unwrap(), lost.acquire().unwrap());
+
+    // The first renewals of both fall due while no thread can be had, and one lease ends meanwhile.
+    let stingy = Refusing::new();
+    nap(1_200);
+    assert!(stays.is_aborted());
+    drop(stingy);
+    assert!(matches!(stays.finish(), Err(Error::LeaseLost)));
+    nap(2_200);
+    assert!(!mine.is_aborted(), "a lease was given up that could have been renewed");
+    mine.finish().unwrap();
+    kept.run(|| ()).unwrap();
+    lost.run(|| ()).unwrap();
+    drop((kept, lost, scheduler));
+    before.check_back();
+}
+
 #[track_caller]
 fn refused(result: Result<impl std::fmt::Debug, Error>) {
     match result {
