@@ -30,6 +30,12 @@ pub enum Event {
         /// Why.
         error: StoreError,
     },
+    /// A pause could not be lifted; that is not tried again.
+    #[non_exhaustive]
+    ResumeFailed {
+        /// Why.
+        error: StoreError,
+    },
     /// This valve learned of a pause, its own or another process's.
     #[non_exhaustive]
     Paused {

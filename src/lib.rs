@@ -2,9 +2,12 @@
 //!
 #![doc = include_str!("lib.md")]
 
+#[cfg(feature = "ureq")]
+mod client;
 mod clock;
 mod error;
 mod event;
+mod feedback;
 pub mod guarantees;
 mod lease;
 #[cfg(all(test, shuttle))]
@@ -19,8 +22,11 @@ mod sync;
 pub mod testing;
 mod valve;
 
+#[cfg(feature = "ureq")]
+pub use client::{HttpClient, HttpError, HttpJob, Payload};
 pub use error::{Blocked, Error, Executed, StoreError, StoreErrorKind};
 pub use event::{Abort, Event};
+pub use feedback::Feedback;
 pub use rule::{FixedWindow, Gcra, RateRefusal, Rule, RuleSet, RuleState, Verdict};
 pub use scheduler::Scheduler;
 #[cfg(any(test, feature = "testing"))]
@@ -33,8 +39,8 @@ pub use store::{
     Answer, Ask, Counts, Deadline, Lease, MemoryStore, Notice, Refusal, Remote, Slots, Store, Token, Wake,
 };
 pub use valve::{
-    CancelToken, Concurrency, Job, OnAbort, OnStoreError, OwnedPermit, Permit, Running, Stats, Valve,
-    ValveBuilder,
+    CancelToken, Concurrency, Job, OnAbort, OnStoreError, OwnedPermit, Permit, Retry, RetryJob, Running, Stats,
+    Step, Valve, ValveBuilder,
 };
 
 /// The examples in the README are tests.

@@ -15,6 +15,7 @@
 mod endings;
 mod rates;
 mod remote;
+mod retries;
 mod sharing;
 mod slots;
 mod stage;
@@ -56,6 +57,12 @@ const SCENES: &[(&str, Scene)] = &[
     ("a cancel meets an answer in flight", remote::cancel_meets_answer),
     ("a deadline meets an answer in flight", remote::deadline_meets_answer),
     ("a store fails and recovers", remote::store_recovers),
+    ("a resume meets an observed pause", remote::resume_meets_observed_pause),
+    ("a deadline meets the answer to a pause", remote::deadline_meets_pause),
+    ("a retry at once keeps its place", retries::at_once_keeps_its_place),
+    ("a cancel meets the end of a back-off", retries::cancel_meets_back_off),
+    ("close meets a back-off", retries::close_meets_back_off),
+    ("a drain meets a back-off", retries::drain_meets_back_off),
 ];
 
 /// Each planted bug and the scene that shows it.
@@ -65,6 +72,8 @@ const PLANTED: &[(&str, Scene)] = &[
     ("no-rearm-after-cancel", rates::cancelled_head_makes_way),
     ("turn-not-passed-on", slots::handed_on),
     ("old-hint-kept", rates::resume_meets_ask),
+    ("slot-freed-before-the-retry-is-back", retries::at_once_keeps_its_place),
+    ("back-offs-not-owed", retries::drain_meets_back_off),
 ];
 
 /// Schedules of each scene.

@@ -24,7 +24,7 @@ pub use memory::MemoryStoreBuilder;
 pub use redis::BareAdmissions;
 #[cfg(feature = "redis")]
 pub use redis::{Redis, RedisBuilder, RedisStore, Subscriber};
-pub(crate) use remote::Gate;
+pub(crate) use remote::{Gate, Unmade, Write};
 pub use remote::Remote;
 pub(crate) use workers::{Errand, Runner, Work};
 

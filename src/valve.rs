@@ -1,5 +1,6 @@
 //! What callers hold: [`Valve`], and through it jobs, permits and figures.
 
+mod back_off;
 mod call;
 mod cancel;
 mod closing;
@@ -8,8 +9,10 @@ mod job;
 mod leasing;
 mod limits;
 mod nesting;
+mod pausing;
 mod permit;
 mod recount;
+mod retry;
 mod running;
 mod settings;
 mod stats;
@@ -18,15 +21,14 @@ mod told;
 mod turn;
 mod wait;
 
-use self::core::{Core, Direct, ENDED, Grant, RUNNING, SLOW};
-use crate::error::{Error, StoreError};
-use crate::event::{Event, caught};
+use self::core::{Core, Direct, ENDED, Grant, RUNNING};
+use crate::error::Error;
+use crate::feedback::Feedback;
 use crate::os;
-use crate::planted::fault;
 use crate::rule::Rule;
 use crate::scheduler::Why;
-use crate::store::Deadline;
 use crate::sync::Ordering;
+use back_off::Standing;
 use call::Call;
 use nesting::Inside;
 use std::sync::Arc;
@@ -36,6 +38,7 @@ pub use cancel::CancelToken;
 pub use job::Job;
 pub use limits::Concurrency;
 pub use permit::{OwnedPermit, Permit};
+pub use retry::{Retry, RetryJob, Step};
 pub use running::{OnAbort, Running};
 pub use settings::{OnStoreError, ValveBuilder};
 pub use stats::Stats;
@@ -176,11 +179,13 @@ impl Valve {
     /// shorter one, or one of zero, changes nothing. It is cut to [`max_pause`](ValveBuilder::max_pause). Jobs admitted before
     /// go on.
     ///
-    /// Returns once the store has recorded it.
+    /// Returns once the store has recorded it. Calls of `pause`, [`resume`](Valve::resume) and [`observe`](Valve::observe) for
+    /// one id reach the store one at a time, in their order; waiting for that counts for the time that one call may take.
     ///
     /// # Errors
     ///
-    /// [`Error::StoreUnavailable`] if it may not be recorded; [`Error::Forked`].
+    /// [`Error::StoreUnavailable`] if it may not be recorded, also because a `resume` came before it was sent;
+    /// [`Error::Forked`].
     ///
     /// # Examples
     ///
@@ -205,7 +210,8 @@ impl Valve {
         self.core.pause(length)
     }
 
-    /// Ends the pause of this id, whoever made it and however long it is. Waiters may start at once.
+    /// Ends the pause of this id, whoever made it and however long it is. Waiters may start at once. Pauses that this process
+    /// has called for and not sent to the store yet never are.
     ///
     /// Returns once the store has recorded it.
     ///
@@ -217,6 +223,38 @@ impl Valve {
             return Err(Error::Forked);
         }
         self.core.resume()
+    }
+
+    /// Heeds what a provider said: everybody pauses for as long as it asked for, in every valve of this id that shares the
+    /// store. Gives that pause, cut to [`max_pause`](ValveBuilder::max_pause), or `None` if none was asked for.
+    ///
+    /// Returns at once. The pause begins in this valve with the call; the store is told in the background, in the order of
+    /// these calls. If that fails it is not tried again: the handler of [`on_event`](ValveBuilder::on_event) gets
+    /// [`Event::PauseFailed`](crate::Event::PauseFailed), and the pause holds in this valve alone. Use
+    /// [`pause`](Valve::pause) to be sure. [`resume`](Valve::resume) ends it. Pauses only lengthen.
+    ///
+    /// In a forked child it does nothing but read.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use valve::{Blocked, Error, Feedback, Valve};
+    ///
+    /// let valve = Valve::builder("api").build()?;
+    /// let answer = Feedback::from_response(429, [("Retry-After", "30")]);
+    /// assert_eq!(valve.observe(&answer), Some(Duration::from_secs(30)));
+    /// assert!(matches!(valve.try_acquire(), Err(Error::WouldWait { blocked_by: Blocked::Paused, .. })));
+    ///
+    /// assert_eq!(valve.observe(&Feedback::from_response(200, [("Server", "x")])), None);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn observe(&self, feedback: &Feedback) -> Option<Duration> {
+        let pause = feedback.pause_for()?;
+        if os::forked() {
+            return Some(pause.min(self.core.pause_max));
+        }
+        Some(self.core.observe(pause))
     }
 
     /// Tells what goes on in this valve. In a forked child all figures are 0.
@@ -306,7 +344,7 @@ impl Valve {
     /// For the model checker: how many run, and whether every call takes the lock.
     #[cfg(all(test, shuttle))]
     pub(crate) fn word(&self) -> (u64, bool) {
-        (self.core.fast.running(), self.core.fast.word.load(Ordering::Acquire) & SLOW != 0)
+        (self.core.fast.running(), self.core.fast.word.load(Ordering::Acquire) & self::core::SLOW != 0)
     }
 
     #[inline]
@@ -333,9 +371,14 @@ impl Core {
                 return Ok(grant);
             }
         }
+        self.start_in_line(call).map(|(grant, _)| grant)
+    }
+
+    /// The thorough way only: what a job that may be tried again keeps of it is its place in line.
+    fn start_in_line(&self, call: &Call<'_>) -> Result<(Grant, Standing), Error> {
         if call.max_wait.is_some_and(|wait| wait.is_zero()) && !call.instant {
             let since = self.clock.now();
-            return self.admit(&Call { instant: true, ..*call }).map_err(|error| match error {
+            return self.admit_in_line(&Call { instant: true, ..*call }).map_err(|error| match error {
                 Error::WouldWait { retry_after, blocked_by } => {
                     let mut state = self.state.lock();
                     state.totals.refused -= 1;
@@ -347,7 +390,7 @@ impl Core {
                 other => other,
             });
         }
-        self.admit(call)
+        self.admit_in_line(call)
     }
 
     /// Ends a call that does not wait and was not granted at once. One function for a grant and every error, because what a
@@ -358,42 +401,6 @@ impl Core {
         let Direct::Refused(wait) = *direct else { return self.admit(&Call::INSTANT) };
         self.refused.fetch_add(1, Ordering::Relaxed);
         Err(self.would_wait(&self.state.lock(), Why::Rate(0), Some(wait), 0))
-    }
-
-    fn pause(&self, length: Duration) -> Result<(), Error> {
-        let before = self.state.lock().queue.generation();
-        let left = self.write(|deadline| self.counts.pause(length.min(self.pause_max), deadline));
-        let left = left.inspect_err(|error| self.tell(Event::PauseFailed { error: error.clone() }));
-        let left = if fault("V32") { left.unwrap_or(length) } else { left.map_err(Error::StoreUnavailable)? };
-        let mut state = self.state.lock();
-        self.fast.word.fetch_or(SLOW, Ordering::AcqRel);
-        // Whatever happened since the call was made, a resume perhaps, may have ended the pause: then nothing is remembered
-        // and the next ask tells.
-        if state.queue.generation() == before && !fault("V26") {
-            state.queue.hold(Why::Paused, self.clock.now() + crate::clock::ticks_up(left));
-        }
-        self.drive(state);
-        self.tell(Event::Paused { left });
-        Ok(())
-    }
-
-    fn resume(&self) -> Result<(), Error> {
-        self.write(|deadline| self.counts.resume(deadline)).map_err(Error::StoreUnavailable)?;
-        let mut state = self.state.lock();
-        self.fast.word.fetch_or(SLOW, Ordering::AcqRel);
-        state.queue.forget();
-        self.drive(state);
-        self.tell(Event::Resumed);
-        Ok(())
-    }
-
-    /// A call to the store that the caller waits for.
-    fn write<T>(&self, call: impl FnOnce(Deadline) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        let deadline = match &self.remote {
-            None => Deadline::never(),
-            Some(remote) => Deadline::after(&self.clock, remote.timeout()),
-        };
-        caught(|| call(deadline)).unwrap_or_else(|| Err(StoreError::panicked()))
     }
 
     fn stats(&self) -> Stats {
@@ -414,6 +421,7 @@ impl Core {
         Stats {
             queued: state.queue.len(),
             running,
+            backing_off: state.queue.backing_off(),
             started: running + finished,
             finished,
             timed_out: state.totals.timed_out,

@@ -2,6 +2,7 @@
 
 use super::stage::{FAR, Left, SOON, Stage};
 use crate::error::{Error, Executed, StoreError, StoreErrorKind};
+use crate::feedback::Feedback;
 use crate::store::{Answer, Ask, Counts, Deadline, Lease, MemoryStore, Remote, Store, Token, Wake};
 use crate::valve::CancelToken;
 use std::sync::Arc;
@@ -17,7 +18,12 @@ struct Elsewhere {
 
 impl Elsewhere {
     fn failing(failures: u64) -> Elsewhere {
-        let remote = Remote::new(1, SOON).unwrap();
+        Elsewhere::taking(SOON, failures)
+    }
+
+    /// Whose calls may take so long.
+    fn taking(timeout: Duration, failures: u64) -> Elsewhere {
+        let remote = Remote::new(1, timeout).unwrap();
         Elsewhere { inner: MemoryStore::new(), remote, failures: Arc::new(AtomicU64::new(failures)) }
     }
 }
@@ -99,6 +105,37 @@ pub(super) fn store_recovers() {
     let player = stage.valve(1, |valve| valve.store(Elsewhere::failing(2)));
     for _ in 0..2 {
         stage.plays(&player, |player| player.run(player.valve.acquire()).unwrap());
+    }
+    stage.end(Left::Open);
+}
+
+/// Each pause of a thread is ended by the resume after it, whatever of it was sent by then; nobody waits for ever.
+pub(super) fn resume_meets_observed_pause() {
+    let mut stage = Stage::new();
+    let player = stage.valve(2, |valve| valve.store(Elsewhere::taking(FAR, 0)));
+    stage.plays(&player, |player| {
+        for _ in 0..2 {
+            assert!(player.valve.observe(&Feedback::pause(FAR)).is_some());
+            player.valve.resume().unwrap();
+        }
+        assert_eq!(player.valve.stats().paused_for, None);
+    });
+    for _ in 0..2 {
+        stage.plays(&player, |player| player.run(player.valve.acquire()).unwrap());
+    }
+    stage.end(Left::Open);
+}
+
+/// The time of a call is over as its answer comes, or before it was sent: its caller is told once.
+pub(super) fn deadline_meets_pause() {
+    let mut stage = Stage::new();
+    let player = stage.valve(1, |valve| valve.store(Elsewhere::taking(SOON, 0)));
+    for _ in 0..2 {
+        stage.plays(&player, |player| match player.valve.pause(FAR) {
+            Ok(()) => assert!(player.valve.stats().paused_for.is_some()),
+            Err(Error::StoreUnavailable(_)) => {}
+            Err(other) => panic!("{other:?}"),
+        });
     }
     stage.end(Left::Open);
 }

@@ -107,16 +107,21 @@ impl Player {
                 Ok(Running { permit, ledger: Arc::clone(&self.ledger) })
             }
             Err(error) => {
-                match &error {
-                    Error::Timeout { .. } => self.ledger.timed_out.fetch_add(1, Relaxed),
-                    Error::Cancelled => self.ledger.cancelled.fetch_add(1, Relaxed),
-                    Error::WouldWait { .. } => self.ledger.refused.fetch_add(1, Relaxed),
-                    Error::Closed => 0,
-                    other => panic!("{other:?}"),
-                };
+                self.ended(&error);
                 Err(error)
             }
         }
+    }
+
+    /// Enters a call that ended with this error.
+    pub(super) fn ended(&self, error: &Error) {
+        match error {
+            Error::Timeout { .. } => self.ledger.timed_out.fetch_add(1, Relaxed),
+            Error::Cancelled => self.ledger.cancelled.fetch_add(1, Relaxed),
+            Error::WouldWait { .. } => self.ledger.refused.fetch_add(1, Relaxed),
+            Error::Closed => 0,
+            other => panic!("{other:?}"),
+        };
     }
 
     /// Like [`start`](Player::start), and lets the job run to its end.
@@ -131,6 +136,7 @@ impl Player {
         let (stats, ledger) = (self.valve.stats(), &self.ledger);
         assert_eq!(stats.queued, 0, "somebody is still queued");
         assert_eq!(stats.running, 0, "somebody still runs");
+        assert_eq!(stats.backing_off, 0, "somebody still backs off");
         assert_eq!(stats.started, ledger.started.load(Relaxed), "started");
         assert_eq!(stats.timed_out, ledger.timed_out.load(Relaxed), "timed out");
         assert_eq!(stats.cancelled, ledger.cancelled.load(Relaxed), "cancelled");

@@ -3,11 +3,12 @@
 //!
 //! Higher priority comes first, then the lower sequence number. The heap is 4-ary, so that the children of a
 //! node lie side by side, and indexed: each entry knows its node, so removal from the middle takes O(log n).
+//! An entry may be set aside: it has its place then, but no rank, and nothing of the order sees it.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use super::slab::{Key, Slab};
+use super::slab::{Key, NONE, Slab};
 use crate::planted::fault;
 
 #[cfg(test)]
@@ -30,7 +31,7 @@ pub(crate) struct Heap<T> {
 
 #[derive(Debug)]
 struct Entry<T> {
-    /// The position of the entry's node.
+    /// The position of the entry's node; [`NONE`] while it is set aside.
     node: u32,
     value: T,
 }
@@ -51,11 +52,28 @@ impl<T> Heap<T> {
 
     /// Adds an entry. Sequence numbers are the caller's, each used once.
     pub(crate) fn push(&mut self, priority: i32, sequence: u64, value: T) -> Place {
-        let key = self.entries.insert(Entry { node: 0, value });
-        let node = Node { sequence, priority, entry: key.index() };
+        let place = self.set_aside(value);
+        self.rank(place, priority, sequence);
+        place
+    }
+
+    /// Adds an entry that has no rank until [`rank`](Heap::rank).
+    pub(crate) fn set_aside(&mut self, value: T) -> Place {
+        Place(self.entries.insert(Entry { node: NONE, value }))
+    }
+
+    /// Gives its rank to an entry that was set aside.
+    pub(crate) fn rank(&mut self, place: Place, priority: i32, sequence: u64) {
+        if !self.is_aside(place) {
+            return;
+        }
+        let node = Node { sequence, priority, entry: place.0.index() };
         self.nodes.push(node);
         self.rise(self.nodes.len() - 1, node);
-        Place(key)
+    }
+
+    pub(crate) fn is_aside(&self, place: Place) -> bool {
+        self.entries.get(place.0).is_some_and(|entry| entry.node == NONE)
     }
 
     pub(crate) fn peek(&self) -> Option<(Place, &T)> {
@@ -71,6 +89,9 @@ impl<T> Heap<T> {
 
     pub(crate) fn remove(&mut self, place: Place) -> Option<T> {
         let entry = self.entries.remove(place.0)?;
+        if entry.node == NONE {
+            return Some(entry.value);
+        }
         let hole = entry.node as usize;
         // The last node fills the hole, and from there it may have to go either way.
         if let Some(last) = self.nodes.pop().filter(|_| hole < self.nodes.len()) {
@@ -89,9 +110,9 @@ impl<T> Heap<T> {
         self.entries.get_mut(place.0).map(|entry| &mut entry.value)
     }
 
-    /// The priority and the sequence number of an entry.
+    /// The priority and the sequence number of an entry in the order.
     pub(crate) fn key(&self, place: Place) -> Option<(i32, u64)> {
-        let node = &self.nodes[self.entries.get(place.0)?.node as usize];
+        let node = self.nodes.get(self.entries.get(place.0)?.node as usize)?;
         Some((node.priority, node.sequence))
     }
 
@@ -108,11 +129,19 @@ impl<T> Heap<T> {
         }
     }
 
-    /// Every entry, in no particular order.
+    /// Every entry of the order, in no particular one.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Place, &T)> {
-        self.entries.iter().map(|(key, entry)| (Place(key), &entry.value))
+        let ranked = self.entries.iter().filter(|(_, entry)| entry.node != NONE);
+        ranked.map(|(key, entry)| (Place(key), &entry.value))
     }
 
+    /// Every entry that is set aside.
+    pub(crate) fn aside(&self) -> impl Iterator<Item = (Place, &T)> {
+        let aside = self.entries.iter().filter(|(_, entry)| entry.node == NONE);
+        aside.map(|(key, entry)| (Place(key), &entry.value))
+    }
+
+    /// How many have a rank.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }

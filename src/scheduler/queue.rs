@@ -22,6 +22,8 @@ pub(crate) struct Waiter<W> {
     /// The leases of those that are slots of the fleet.
     pub(crate) leases: Vec<Token>,
     pub(crate) timer: Option<TimerKey>,
+    /// Of a retry that backs off: the priority and the number under which it comes back.
+    pub(crate) back_as: Option<(i32, u64)>,
 }
 
 /// Why a job was refused.
@@ -80,9 +82,12 @@ pub(crate) struct Queue<W> {
     /// The turn: at most one ask is under way.
     asking: bool,
     hint: Option<Hint>,
+    /// A pause that was called for here, and that the store may not know of.
+    own_pause: Option<Hint>,
     generation: u64,
     instants: usize,
     stuck: u64,
+    backing_off: usize,
 }
 
 impl<W> Queue<W> {
@@ -92,9 +97,11 @@ impl<W> Queue<W> {
             next_sequence: 0,
             asking: false,
             hint: None,
+            own_pause: None,
             generation: 0,
             instants: 0,
             stuck: 0,
+            backing_off: 0,
         }
     }
 
@@ -128,15 +135,52 @@ impl<W> Queue<W> {
         self.heap.push(priority, sequence, waiter)
     }
 
+    /// Takes in a retry that backs off: it has a place, but is not queued and holds up nobody until it
+    /// [comes back](Queue::come_back).
+    pub(crate) fn back_off(&mut self, waiter: Waiter<W>) -> Place {
+        self.backing_off += 1;
+        self.heap.set_aside(waiter)
+    }
+
+    /// Queues the retry at this place, as the call that it was.
+    pub(crate) fn come_back(&mut self, place: Place) {
+        let Some(waiter) = self.heap.get_mut(place) else { return };
+        let Some((priority, sequence)) = waiter.back_as.take() else { return };
+        waiter.timer = None;
+        self.stuck += waiter.inside;
+        self.backing_off -= 1;
+        let sequence = if fault("V45") { self.number() } else { sequence };
+        self.heap.rank(place, priority, sequence);
+    }
+
+    pub(crate) fn is_backing_off(&self, place: Place) -> bool {
+        self.heap.is_aside(place)
+    }
+
+    /// How many retries back off.
+    pub(crate) fn backing_off(&self) -> usize {
+        self.backing_off
+    }
+
     pub(crate) fn get_mut(&mut self, place: Place) -> Option<&mut Waiter<W>> {
         self.heap.get_mut(place)
     }
 
     pub(crate) fn remove(&mut self, place: Place) -> Option<Waiter<W>> {
         let waiter = self.heap.remove(place)?;
-        self.instants -= usize::from(waiter.instant);
-        self.stuck -= waiter.inside;
+        if waiter.back_as.is_some() {
+            self.backing_off -= 1;
+        } else {
+            self.instants -= usize::from(waiter.instant);
+            self.stuck -= waiter.inside;
+        }
         Some(waiter)
+    }
+
+    /// Takes out a retry that backs off, whichever.
+    pub(crate) fn pop_backing_off(&mut self) -> Option<Waiter<W>> {
+        let (place, _) = self.heap.aside().next()?;
+        self.remove(place)
     }
 
     pub(crate) fn pop(&mut self) -> Option<Waiter<W>> {
@@ -154,9 +198,9 @@ impl<W> Queue<W> {
         self.heap.iter().flat_map(|(_, waiter)| &waiter.leases)
     }
 
-    /// The places of all that wait, and their costs, in no order.
+    /// The places of all that wait or back off, and their costs, in no order.
     pub(crate) fn costs(&self) -> impl Iterator<Item = (Place, u32)> + '_ {
-        self.heap.iter().map(|(place, waiter)| (place, waiter.cost))
+        self.heap.iter().chain(self.heap.aside()).map(|(place, waiter)| (place, waiter.cost))
     }
 
     /// The latest to join of those that hold slots themselves.
@@ -167,12 +211,15 @@ impl<W> Queue<W> {
             .map(|(place, _)| place)
     }
 
-    /// The hint, if it holds up a job of this cost now. A refusal by a rate says nothing of cheaper jobs.
+    /// The hint, or our own pause, if it holds up a job of this cost now: of both the one that does so longer. A refusal by a
+    /// rate says nothing of cheaper jobs.
     pub(crate) fn held_up(&self, cost: u32, now: Tick) -> Option<&Hint> {
-        self.hint.as_ref().filter(|hint| {
+        let hint = self.hint.as_ref().filter(|hint| {
             let same_kind = !matches!(hint.why, Why::Rate(_)) || cost >= hint.cost;
             now < hint.not_before && same_kind
-        })
+        });
+        let Some(own) = self.own_pause.as_ref().filter(|own| now < own.not_before) else { return hint };
+        Some(hint.filter(|hint| hint.not_before > own.not_before).unwrap_or(own))
     }
 
     /// Whether the rates alone put a job of this cost after its deadline: then it need not wait to hear so.
@@ -323,9 +370,27 @@ impl<W> Queue<W> {
         }
     }
 
+    /// Nobody may ask before `until`, or longer if we hold them longer already: whatever else is heard, until
+    /// [`pause_recorded`](Queue::pause_recorded) or [`lift_own_pause`](Queue::lift_own_pause).
+    pub(crate) fn pause_ourselves(&mut self, until: Tick) {
+        let until = self.own_pause.map_or(until, |own| own.not_before.max(until));
+        self.own_pause = Some(Hint { cost: 0, not_before: until, why: Why::Paused, rate: None });
+    }
+
+    /// The store knows of a pause until then: up to there ours is needed no more.
+    pub(crate) fn pause_recorded(&mut self, until: Tick) {
+        self.own_pause = self.own_pause.filter(|own| own.not_before > until);
+    }
+
+    /// Somebody ended all pauses; whether there was one of our own.
+    pub(crate) fn lift_own_pause(&mut self) -> bool {
+        self.own_pause.take().is_some()
+    }
+
     /// The pause that is known, if it holds now.
     pub(crate) fn paused_until(&self, now: Tick) -> Option<Tick> {
-        self.hint.filter(|hint| hint.why == Why::Paused && now < hint.not_before).map(|hint| hint.not_before)
+        let pauses = self.hint.iter().chain(&self.own_pause).filter(|hint| hint.why == Why::Paused);
+        pauses.map(|pause| pause.not_before).max().filter(|until| now < *until)
     }
 }
 

@@ -1,5 +1,7 @@
 //! How a store that may block is called: its worker threads, its time limit, and the breaker that spares it while it is down.
 
+mod writes;
+
 use super::workers::{Errand, Runner, Work, Workers};
 use crate::clock::{Clock, Tick, ticks_up};
 use crate::error::{Error, Executed, StoreError};
@@ -7,6 +9,9 @@ use crate::os;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use writes::Writes;
+
+pub(crate) use writes::{Unmade, Write};
 
 /// The settings and the state that all ids of one remote store share. Clones are the same one.
 ///
@@ -42,6 +47,7 @@ const LEASE_WORKERS: usize = 2;
 struct State {
     members: Vec<Weak<dyn Errand>>,
     breaker: Breaker,
+    writes: Writes,
 }
 
 /// Whether an admission may be sent now.

@@ -23,7 +23,7 @@ impl Core {
     /// Closes, under the lock.
     pub(super) fn fail_all(&self, state: &mut State, after: &mut After) {
         state.phase = Phase::Closed;
-        while let Some(waiter) = state.queue.pop() {
+        while let Some(waiter) = state.queue.pop().or_else(|| state.queue.pop_backing_off()) {
             self.fail(waiter, Error::Closed, after);
         }
     }

@@ -10,6 +10,7 @@ use crate::error::StoreError;
 use crate::event::{Event, Sink};
 use crate::lease::{Lease, Leases};
 use crate::os;
+use crate::planted::fault;
 use crate::rule::RuleSet;
 use crate::scheduler::{Outcome, Place, Queue, Refused, Scheduler, Ticket, TimerKey};
 use crate::store::{Counts, Quick, Remote, Store, Token};
@@ -85,6 +86,8 @@ pub(super) struct State {
     /// Jobs that a limit counts now are counted in the stripes: they started before there was one.
     pub(super) leftover: bool,
     pub(super) recount: Recount,
+    /// Pauses observed here whose writes have not ended: a resume that is heard of meanwhile may not mean them.
+    pub(super) pauses_due: usize,
     pub(super) wake: Option<(Tick, TimerKey)>,
     pub(super) leases: Leases,
     /// When a notice was last heeded, and the timer for one that came soon after.
@@ -191,6 +194,7 @@ impl State {
             reserved: 0,
             leftover: false,
             recount: Recount::default(),
+            pauses_due: 0,
             wake: None,
             leases: Leases::default(),
             noticed: None,
@@ -300,15 +304,20 @@ impl Core {
     /// A job ended: gives its slot back. Called without locks.
     #[inline]
     pub(super) fn release(&self, striped: bool) {
-        let noticed = if striped {
+        if self.count_end(striped) {
+            self.look();
+        }
+    }
+
+    /// Counts a slot as given back; whether somebody must look at the queue, unless the caller does.
+    #[inline]
+    pub(super) fn count_end(&self, striped: bool) -> bool {
+        if striped {
             self.fast.stripes.end();
             // Who set the bit just now may be missed: see `recount`.
             self.fast.word.load(Ordering::Acquire) & SLOW != 0
         } else {
             self.fast.word.fetch_add(ENDED - 1, Ordering::AcqRel) & (SLOW | FULL) != 0
-        };
-        if noticed {
-            self.look();
         }
     }
 
@@ -351,7 +360,9 @@ impl Core {
             self.fast.word.fetch_and(!SLOW, Ordering::AcqRel);
         }
         let drained = || self.fast.running() == 0 && self.fast.stripes.running() == 0;
-        if !state.drains.is_empty() && state.queue.is_idle() && drained() {
+        let backs_off = state.queue.backing_off() > 0 && !fault("back-offs-not-owed");
+        let owed = backs_off || !state.queue.is_idle();
+        if !state.drains.is_empty() && !owed && drained() {
             for drain in std::mem::take(&mut state.drains) {
                 if drain.ticket.settle(Outcome::Granted(Grant { at: 0, lease: None, striped: false })) {
                     after.wakes.push(drain.ticket);

@@ -4,11 +4,12 @@ use super::Valve;
 use super::call::Call;
 use super::cancel::CancelToken;
 use super::permit::{OwnedPermit, Permit};
+use super::retry::{Retry, RetryJob};
 use super::running::Running;
 use crate::error::Error;
 use std::time::Duration;
 
-/// One call with options. Made by [`Valve::job`]; does nothing until one of its last five methods.
+/// One call with options. Made by [`Valve::job`]; does nothing until one of its last six methods.
 ///
 /// # Examples
 ///
@@ -63,6 +64,11 @@ impl<'a> Job<'a> {
     pub fn cancel(mut self, token: &'a CancelToken) -> Job<'a> {
         self.call.token = Some(token);
         self
+    }
+
+    /// Lets the job be tried again when it fails: see [`RetryJob::run`].
+    pub fn retry(self, retry: Retry) -> RetryJob<'a> {
+        RetryJob::new(self.valve, self.call, retry)
     }
 
     /// Waits for its start, runs `work` on this thread, and gives what it returned. A panic in it gives the slot back and

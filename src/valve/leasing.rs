@@ -181,7 +181,7 @@ impl Core {
         self.clock.now() + (third / 10).clamp(RETRY_MIN, RETRY_MAX)
     }
 
-    fn tell_lost(&self, count: usize, callbacks: Vec<Arc<crate::event::Callback>>) {
+    pub(super) fn tell_lost(&self, count: usize, callbacks: Vec<Arc<crate::event::Callback>>) {
         if count > 0 {
             let what = format_args!(
                 "valve {:?}: {count} running jobs lost their leases; others may have their slots",

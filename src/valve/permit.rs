@@ -75,12 +75,19 @@ impl<C: AsRef<Core>> Drop for Held<C> {
         if os::forked() || (fault("V53") && std::thread::panicking()) {
             return;
         }
-        let core = self.core.as_ref();
+        self.core.as_ref().end_job(&self.grant);
+    }
+}
+
+impl Core {
+    /// Gives back what a job got.
+    #[inline]
+    pub(super) fn end_job(&self, grant: &Grant) {
         // First the lease, so that an ask made for the freed slot takes its release along.
-        if let Some(lease) = &self.grant.lease {
-            core.end_lease(lease);
+        if let Some(lease) = &grant.lease {
+            self.end_lease(lease);
         }
-        core.release(self.grant.striped);
+        self.release(grant.striped);
     }
 }
 

@@ -11,12 +11,15 @@ pub struct Stats {
     pub queued: usize,
     /// Jobs that run.
     pub running: u64,
-    /// Jobs started since the valve was built: `running + finished`. A call that is being decided on another thread at this
+    /// Retries that wait for their back-off to pass. They hold no slot, and [`drain`](crate::Valve::drain) waits for them.
+    pub backing_off: usize,
+    /// Jobs started since the valve was built, each attempt of a retried one: `running + finished`. A call that is being decided on another thread at this
     /// instant counts as running.
     pub started: u64,
     /// Jobs that ended since the valve was built. Never goes back.
     pub finished: u64,
-    /// Calls that ended with [`Error::Timeout`](crate::Error::Timeout).
+    /// Calls that ended because their `max_wait` passed or would: with [`Error::Timeout`](crate::Error::Timeout), or, once they
+    /// had been tried, with the error of their last attempt.
     pub timed_out: u64,
     /// Calls that ended with [`Error::Cancelled`](crate::Error::Cancelled).
     pub cancelled: u64,

@@ -10,8 +10,8 @@ use crate::store::{Errand, Notice, Noticed, Work};
 use crate::sync::MutexGuard;
 use std::sync::Arc;
 
-/// The timer that looks at the queue, and the one for the deadlines of [`drain`](Core::drain); every other is the deadline
-/// of the waiter at that place.
+/// The timer that looks at the queue, and the one for the deadlines of [`drain`](Core::drain); every other is of the waiter at
+/// that place: the end of its back-off, or its deadline.
 const WAKE: u64 = u64::MAX;
 pub(super) const DRAIN: u64 = u64::MAX - 1;
 /// The timer for what the leases need next.
@@ -84,7 +84,7 @@ impl Timed for Core {
             }
         } else if timer == LEASES {
             self.leases_due(now);
-        } else {
+        } else if !self.back_off_over(Place::from_bits(timer)) {
             let place = Place::from_bits(timer);
             self.end_waits([place], |core, state, since, now| {
                 let free = core.free(state);
@@ -117,6 +117,9 @@ impl Noticed for Core {
             match notice {
                 Notice::Listening => state.recheck = RECHECK_NOTIFIED,
                 Notice::Silent => state.recheck = RECHECK,
+                Notice::Resumed if state.pauses_due == 0 => {
+                    state.queue.lift_own_pause();
+                }
                 Notice::Paused | Notice::Resumed | Notice::Released => {}
             }
             self.heed_notice(state);

@@ -1,5 +1,6 @@
 //! A call that may have to wait: how it joins the queue and how its wait ends without a start.
 
+use super::back_off::Standing;
 use super::call::Call;
 use super::cancel::CancelToken;
 use super::core::{After, Core, Grant, Phase, SLOW, State, Waiting};
@@ -19,6 +20,11 @@ use std::time::Duration;
 impl Core {
     /// Starts a job, waiting for it as the call allows.
     pub(super) fn admit(&self, call: &Call<'_>) -> Result<Grant, Error> {
+        self.admit_in_line(call).map(|(grant, _)| grant)
+    }
+
+    /// As [`admit`](Core::admit), and says under which number the call was in line, for its retries.
+    pub(super) fn admit_in_line(&self, call: &Call<'_>) -> Result<(Grant, Standing), Error> {
         if os::forked() {
             return Err(Error::Forked);
         }
@@ -37,11 +43,12 @@ impl Core {
         }
         self.fast.word.fetch_or(SLOW, Ordering::AcqRel);
         let sequence = state.queue.number();
+        let standing = Standing { sequence, since: now, deadline };
         if ready && self.may_ask_directly(call, deadline, now) {
             match self.ask_directly(state, call, now) {
                 (state, Some(result)) => {
                     self.drive(state);
-                    return result;
+                    return result.map(|grant| (grant, standing));
                 }
                 (again, None) => state = again,
             }
@@ -60,7 +67,7 @@ impl Core {
         after.act(self);
         let _listed = call.token.map(|token| token.list(&self.me, place));
         match ticket.wait() {
-            Outcome::Granted(grant) => Ok(grant),
+            Outcome::Granted(grant) => Ok((grant, standing)),
             Outcome::Failed(error) => Err(error),
         }
     }
@@ -85,17 +92,22 @@ impl Core {
             inside,
             leases,
             timer: None,
+            back_as: None,
         };
         let place = state.queue.join(call.priority, sequence, waiter);
         // One that does not wait takes the next answer, but no longer than one ask may.
         let limit = self.remote.as_ref().map(|remote| now.saturating_add(ticks_up(remote.timeout())));
-        if let Some(deadline) = if call.instant { limit } else { deadline } {
-            let key = self.set_timer(state, deadline, DEADLINES_LAST | self.number, place.to_bits());
-            if let Some(waiter) = state.queue.get_mut(place) {
-                waiter.timer = key;
-            }
-        }
+        self.set_deadline(state, place, if call.instant { limit } else { deadline });
         place
+    }
+
+    /// Sets the timer that ends a wait.
+    pub(super) fn set_deadline(&self, state: &mut State, place: Place, deadline: Option<Tick>) {
+        let Some(deadline) = deadline else { return };
+        let key = self.set_timer(state, deadline, DEADLINES_LAST | self.number, place.to_bits());
+        if let Some(waiter) = state.queue.get_mut(place) {
+            waiter.timer = key;
+        }
     }
 
     /// What can be said to a call before it joins: the queue is full, it would not be head, or it must come too late.

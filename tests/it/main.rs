@@ -8,9 +8,12 @@
 
 mod cases;
 mod chaos;
+#[cfg(feature = "ureq")]
+mod client;
 mod concurrency;
 mod contract;
 mod docs;
+mod feedback;
 mod fleet;
 mod grants;
 mod hooked;
@@ -18,6 +21,7 @@ mod leases;
 mod live;
 mod nested;
 mod notices;
+mod observe;
 mod order;
 mod pauses;
 mod peers;
@@ -26,6 +30,7 @@ mod rates;
 #[cfg(feature = "redis")]
 mod redis;
 mod repository;
+mod retries;
 mod simulation;
 mod stripes;
 mod support;

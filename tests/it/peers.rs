@@ -1,9 +1,10 @@
 //! Faults that users of other limiters reported, each as a small input with the right value.
 
 mod costs;
+mod headers;
 mod hints;
 mod spacing;
-mod stepped_clock;
+pub(crate) mod stepped_clock;
 mod threads;
 mod waiting;
 

@@ -316,6 +316,11 @@ impl Scripted {
         self.script.lock().writes = step;
     }
 
+    /// What decides, for those that it answers at once.
+    pub(crate) fn memory(&self) -> MemoryStore {
+        self.inner.clone()
+    }
+
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.script.lock().asked.clone()
     }

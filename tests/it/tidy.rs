@@ -8,12 +8,13 @@ use std::process::Command;
 use crate::repository::{File, files, read, rust_files, top, words};
 
 /// Lowest first. A module uses its own layer and those before it.
-const LAYERS: [&[&str]; 6] = [
-    &["clock", "error", "event", "os", "planted", "rule", "sync"],
+const LAYERS: [&[&str]; 7] = [
+    &["clock", "error", "event", "feedback", "os", "planted", "rule", "sync"],
     &["store"],
     &["lease"],
     &["scheduler"],
     &["throttle", "valve"],
+    &["client"],
     &["ffi"],
 ];
 

@@ -22,6 +22,7 @@ const PLAIN: Waiter<&str> = Waiter {
     inside: 0,
     leases: Vec::new(),
     timer: None,
+    back_as: None,
 };
 const MANY: usize = usize::MAX;
 
@@ -405,7 +406,7 @@ proptest! {
                 Step::Join { priority, cost, deadline } => {
                     let deadline = deadline.map(|left| now + left);
                     let sequence = queue.number();
-                    let waiter = Waiter { what: sequence, cost, since: now, deadline, instant: false, inside: 0, leases: Vec::new(), timer: None };
+                    let waiter = Waiter { what: sequence, cost, since: now, deadline, instant: false, inside: 0, leases: Vec::new(), timer: None, back_as: None };
                     let place = queue.join(priority, sequence, waiter);
                     list.push(Listed { priority, sequence, cost, deadline, place });
                     list.sort_by_key(|listed| (std::cmp::Reverse(listed.priority), listed.sequence));

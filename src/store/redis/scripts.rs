@@ -12,16 +12,18 @@ pub(super) struct Scripts {
 }
 
 const PRELUDE: &str = include_str!("scripts/prelude.lua");
+const STATE: &str = include_str!("scripts/state.lua");
 
 /// Stands where a script is done and has not answered yet.
 const PROBED: &str = "-- (A test's own commands go here.)\n";
 
 impl Scripts {
     pub(super) fn new(probe: &Probe) -> Scripts {
-        let script = |text: &str, log: &str| {
+        let script = |parts: &[&str], log: &str| {
+            let text = parts.concat();
             let clock = if probe.manual_time { include_str!("scripts/manual.lua") } else { "" };
             let text = match &probe.grants {
-                None => text.to_owned(),
+                None => text,
                 Some((stream, worker)) => {
                     let names = format!("local stream, worker = {}, {}\n", literal(stream), literal(worker));
                     text.replace(PROBED, &format!("{names}{log}\n"))
@@ -30,11 +32,14 @@ impl Scripts {
             Script::new(format!("{clock}{PRELUDE}{text}"))
         };
         Scripts {
-            admit: script(include_str!("scripts/admit.lua"), include_str!("scripts/log_admit.lua")),
-            renew: script(include_str!("scripts/renew.lua"), include_str!("scripts/log_renew.lua")),
-            release: script(include_str!("scripts/release.lua"), include_str!("scripts/log_release.lua")),
-            pause: script(include_str!("scripts/pause.lua"), ""),
-            resume: script(include_str!("scripts/resume.lua"), ""),
+            admit: script(
+                &[include_str!("scripts/short.lua"), STATE, include_str!("scripts/admit.lua")],
+                include_str!("scripts/log_admit.lua"),
+            ),
+            renew: script(&[STATE, include_str!("scripts/renew.lua")], include_str!("scripts/log_renew.lua")),
+            release: script(&[STATE, include_str!("scripts/release.lua")], include_str!("scripts/log_release.lua")),
+            pause: script(&[STATE, include_str!("scripts/pause.lua")], ""),
+            resume: script(&[STATE, include_str!("scripts/resume.lua")], ""),
         }
     }
 }

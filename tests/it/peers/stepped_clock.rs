@@ -30,6 +30,12 @@ unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::time
     status as libc::c_int
 }
 
+/// Sets the wall clock of this process so many seconds wrong.
+#[cfg(feature = "redis")]
+pub(crate) fn set_wrong(seconds: i64) {
+    STEP.store(seconds, Ordering::Relaxed);
+}
+
 #[test]
 fn a_stepped_wall_clock_changes_no_wait() {
     let _watchdog = watchdog(30);

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::clock_shim::ClockShim;
 use super::{Stopwatch, signals, workers};
 
 const JOB: &str = "VALVE_WORKER";
@@ -21,8 +20,6 @@ pub(crate) struct Process {
     child: Child,
     input: ChildStdin,
     output: Arc<Output>,
-    /// Its file must stay while the process looks at it.
-    _shim: Option<ClockShim>,
 }
 
 #[derive(Default)]
@@ -40,26 +37,12 @@ struct Said {
 impl Process {
     /// Starts the worker of this name (see `workers.rs`) with these settings.
     pub(crate) fn start(name: &str, settings: &[(&str, &str)]) -> Process {
-        Process::launch(name, settings, None)
-    }
-
-    /// The same, with a wall clock that is so many seconds off.
-    pub(crate) fn start_at(skew: i64, name: &str, settings: &[(&str, &str)]) -> Process {
-        let shim = ClockShim::new();
-        shim.turn(skew);
-        Process::launch(name, settings, Some(shim))
-    }
-
-    fn launch(name: &str, settings: &[(&str, &str)], shim: Option<ClockShim>) -> Process {
         let mut command = Command::new(std::env::current_exe().unwrap());
         let test = concat!(module_path!(), "::a_worker");
         let test = test.split_once("::").unwrap().1;
         command.args([test, "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
         command.env(JOB, name).envs(settings.iter().map(|(key, value)| (format!("{JOB}_{key}"), value)));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        if let Some(shim) = &shim {
-            shim.put_before(&mut command);
-        }
         signals::ends_with_its_parent(&mut command);
         let mut child = command.spawn().unwrap();
         let (input, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
@@ -77,7 +60,7 @@ impl Process {
             theirs.more.notify_all();
         };
         thread::Builder::new().name("worker-output".to_owned()).spawn(collect).unwrap();
-        Process { child, input, output, _shim: shim }
+        Process { child, input, output }
     }
 
     /// Waits until it says a line that begins so; the rest of that line.

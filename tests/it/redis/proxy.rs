@@ -325,7 +325,7 @@ impl Connection {
         let delay = shared.state.lock().lanes[way as usize].delay;
         self.wait(shared, delay, |_| delay.is_zero())?;
         while !bytes.is_empty() {
-            let held = |state: &State| state.lanes[way as usize].flow == Flow::Held;
+            let held = |state: &State| matches!(state.lanes[way as usize].flow, Flow::Held | Flow::Unread);
             self.wait(shared, Duration::ZERO, |state| !held(state))?;
             let (count, apart, flow, cut) = {
                 let lane = &mut shared.state.lock().lanes[way as usize];
@@ -344,7 +344,7 @@ impl Connection {
                 }
                 (count, apart, lane.flow, cut)
             };
-            if flow == Flow::Passes || flow == Flow::Unread {
+            if flow == Flow::Passes {
                 // The receiver may be gone: what the sender sends is then lost, and that is all.
                 let _ = to.write_all(&bytes[..count]);
                 shared.passed[way as usize].fetch_add(count as u64, Ordering::Relaxed);

@@ -9,6 +9,7 @@ use valve::{Redis, RedisStore, Rule, Valve};
 use super::process::Orders;
 use super::world::{builder, builder_as, valve};
 use super::{Stopwatch, nap};
+use crate::peers::stepped_clock;
 
 /// Runs in a process of its own until the work is done.
 pub(crate) fn work(name: &str, orders: &Orders) {
@@ -74,6 +75,9 @@ fn hold_many(orders: &Orders) {
 
 /// Starts jobs as fast as it may. A rule is `limit/ms/burst`, or `limit/ms` for a window.
 fn saturate(orders: &Orders) {
+    if let Some(skew) = orders.get("skew") {
+        stepped_clock::set_wrong(skew.parse().unwrap());
+    }
     let wall = wall();
     orders.say(&format!("wall {wall}"));
     let store = RedisStore::new(&client(orders));

@@ -130,11 +130,14 @@ pub(crate) fn log(server: &Server) -> Vec<Entry> {
     all.extend(leases);
     // One script releases before it grants.
     all.sort_by_key(|entry| {
-        (entry.at, match entry.what {
-            What::Release => 0,
-            What::Renewal { .. } => 1,
-            What::Grant { .. } => 2,
-        })
+        (
+            entry.at,
+            match entry.what {
+                What::Release => 0,
+                What::Renewal { .. } => 1,
+                What::Grant { .. } => 2,
+            },
+        )
     });
     all
 }
@@ -149,7 +152,9 @@ fn entry(entry: &Reply) -> Entry {
     let text = |name: &str| find(name).unwrap_or_else(|| panic!("no {name}: {fields:?}")).text();
     let number = |name: &str| text(name).parse::<u64>().unwrap();
     let token = match find("token") {
-        Some(Reply::Bytes(token)) if !token.is_empty() => Some(u128::from_be_bytes(token[..].try_into().unwrap())),
+        Some(Reply::Bytes(token)) if !token.is_empty() => {
+            Some(u128::from_be_bytes(token[..].try_into().unwrap()))
+        }
         _ => None,
     };
     let what = match find("kind").map(Reply::text).as_deref() {

@@ -7,8 +7,8 @@ use std::thread;
 
 use valve::testing::ManualClock;
 use valve::{
-    Error, Event, Executed, MemoryStore, OnStoreError, Remote, Rule, Scheduler, Store, StoreError,
-    StoreErrorKind, Valve,
+    Error, Event, Executed, MemoryStore, OnStoreError, Remote, Retry, Rule, Scheduler, Step, Store,
+    StoreError, StoreErrorKind, Valve,
 };
 
 use super::alone::alone;
@@ -21,10 +21,11 @@ fn a_panicking_job_frees_its_slot() {
     let _watchdog = watchdog(30);
     let valve = Valve::builder("jobs").concurrency(2).build().unwrap();
     let fails = || -> u32 { panic!("the job's own") };
-    let calls: [&dyn Fn() -> Result<u32, Error>; 5] = [
+    let calls: [&dyn Fn() -> Result<u32, Error>; 6] = [
         &|| valve.run(fails),
         &|| valve.try_run(|| Ok(fails())),
         &|| valve.job().max_wait(seconds(60)).run(|_| fails()),
+        &|| valve.job().retry(Retry::times(3)).run(|_, _| Step::Done(fails())),
         &|| {
             let _permit = valve.acquire()?;
             Ok(fails())

@@ -210,13 +210,13 @@ fn a_reply_that_drips_does_not_stretch_the_call() {
 fn a_command_that_is_not_taken_is_given_up_at_the_deadline() {
     let fake = Fake::new(|peer| {
         peer.greet();
-        peer.ignore(Duration::from_secs(2));
+        peer.ignore(Duration::from_secs(20));
     });
     let mut link = fake.link();
     let begin = Clock::System.now();
-    let lost = link.ask(&[b"SET", b"key", &vec![0; 64 << 20]], &within_ms(200)).unwrap_err();
+    let lost = link.ask(&[b"SET", b"key", &vec![0; 16 << 20]], &within_ms(500)).unwrap_err();
     assert!(matches!(lost, Lost::Unanswered(error) if error.kind() == io::ErrorKind::TimedOut));
-    assert!(Clock::System.now() - begin < 2_000_000);
+    assert!(Clock::System.now() - begin < 10_000_000);
     assert!(link.bad);
 }
 

@@ -22,7 +22,7 @@ if releases > 0 then
 end
 if stale and freed == 0 then return pack('>dB', time, 1) end
 
-local state = pcall('HMGET', key, 'h', spread(ARGV, 3, 2 + rules))
+local state = read or pcall('HMGET', key, 'h', spread(ARGV, 3, 2 + rules))
 if state.err then return refused(state, key) end
 local head = state[1]
 local failure = open(head)
@@ -31,29 +31,6 @@ if failure then return failure end
 local granted, first, blocking, hint, flags = 0, 0, -1, 0, 0
 local paused = 0
 local changed = stepped
-
--- The commonest ask, by its own short way: one GCRA rule with a state, and all jobs fit.
-local stored = state[2]
-if rules == 1 and equal > 0 and limit < 0 and freed == 0 and now >= pause and stored and #stored == 25 then
-  local a, b, d, tolerance, tolerance_part, burst = unpack('>dddddd', ask, numbers)
-  local version, tat, part, denominator = unpack('>Bddd', stored)
-  local total = equal * jobs
-  if version == 1 and denominator == d and total <= burst then
-    if tat < now then tat, part = now, 0 end
-    part = total * b + part
-    local carried = floor(part / d)
-    tat, part = tat + total * a + carried, part - carried * d
-    local over = tat - now - tolerance
-    if over < 0 or over == 0 and part <= tolerance_part then
-      keep(tat + 1)
-      failure = save(head, {false, false, false, false, ARGV[3], pack('>Bddd', 1, tat, part, d)})
-      if failure then return failure end
-      granted = jobs
-      -- (A test's own commands go here.)
-      return pack('>dBdd', time, 0, jobs, now)
-    end
-  end
-end
 
 local writes = {false, false, false, false}
 

@@ -23,7 +23,14 @@ unsafe extern "C" {
     fn getenv(name: *const c_char) -> *const c_char;
     fn open(path: *const c_char, flags: c_int, ...) -> c_int;
     fn close(file: c_int) -> c_int;
-    fn mmap(at: *mut c_void, size: usize, protection: c_int, flags: c_int, file: c_int, from: i64) -> *mut c_void;
+    fn mmap(
+        at: *mut c_void,
+        size: usize,
+        protection: c_int,
+        flags: c_int,
+        file: c_int,
+        from: i64,
+    ) -> *mut c_void;
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -86,9 +86,7 @@ fn a_lost_notice_costs_a_second_at_most() {
 #[test]
 fn without_a_subscriber_waiters_poll() {
     let server = Server::start();
-    let off = || {
-        RedisStore::new(&builder(&server.url()).subscriber(Subscriber::Off).build().unwrap())
-    };
+    let off = || RedisStore::new(&builder(&server.url()).subscriber(Subscriber::Off).build().unwrap());
     let (one, two) = (off(), off());
     let (here, there) = (limited(&one), limited(&two));
     let held = here.acquire().unwrap();
@@ -188,10 +186,13 @@ fn forged_doubled_and_foreign_notices_break_no_bound() {
             }
         };
         server.cli(&["CONFIG", "RESETSTAT"]);
-        let watch = Stopwatch::start();
         flood(4_000);
-        let asked = server.calls("evalsha") as u128;
-        assert!(asked <= watch.elapsed().as_millis() + 50, "{asked} asks in {:?}", watch.elapsed());
+        nap(100);
+        let asked = server.calls("evalsha");
+        // Three of eight are worth an ask; what comes during an ask is worth one more.
+        assert!(asked <= 1_500, "{asked} asks");
+        nap(400);
+        assert!(server.calls("evalsha") <= asked + 1, "a flood is still being worked off");
         assert_eq!(grants(&server).len(), 2, "a forged notice started a job");
         drop(held);
         flood(400);
@@ -214,7 +215,11 @@ fn each_process_goes_by_its_own_limit() {
     assert_eq!(many.take(5, ttl, &[1]).unwrap().granted, 1);
     assert_eq!(few.take(2, ttl, &[2, 3]).unwrap().granted, 1, "it starts while fewer than 2 are held");
     assert_eq!(few.take(2, ttl, &[3]).unwrap().granted, 0);
-    assert_eq!(many.take(5, ttl, &[4, 5, 6, 7, 8]).unwrap().granted, 3, "the other's limit is not written back");
+    assert_eq!(
+        many.take(5, ttl, &[4, 5, 6, 7, 8]).unwrap().granted,
+        3,
+        "the other's limit is not written back"
+    );
     assert_eq!(few.take(2, ttl, &[3]).unwrap().granted, 0);
     many.release(&[1, 4, 5]).unwrap();
     assert_eq!(few.take(2, ttl, &[3]).unwrap().granted, 0);

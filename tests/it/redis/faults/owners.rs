@@ -9,7 +9,9 @@ use valve::{Error, Rule, Valve};
 use crate::redis::process::Process;
 use crate::redis::proxy::{Cut, Flow, Proxy, Way};
 use crate::redis::server::Server;
-use crate::redis::world::{Counter, What, builder_as, grants, hasty_store, leases, log, most_held, store, valve, wait_until};
+use crate::redis::world::{
+    Counter, What, builder_as, grants, hasty_store, leases, log, most_held, store, valve, wait_until,
+};
 use crate::redis::{Stopwatch, nap};
 use crate::support::{ms, secs};
 
@@ -76,7 +78,8 @@ fn a_killed_owners_slot_comes_back() {
 #[test]
 fn dead_workers_leave_no_keys() {
     let server = Server::start();
-    let mut process = Process::start("hold-many", &[("url", &server.url()), ("ids", "1000"), ("ttl", "1000")]);
+    let mut process =
+        Process::start("hold-many", &[("url", &server.url()), ("ids", "1000"), ("ttl", "1000")]);
     process.says("holds");
     let sets = || server.keys().iter().filter(|key| key.ends_with(b":l")).count();
     assert_eq!(sets(), 1_000);
@@ -221,7 +224,9 @@ fn a_thousand_empty_jobs_leave_no_lease_and_no_renewal() {
     for entry in &log {
         match entry.what {
             What::Release => drop(released.insert(entry.token)),
-            What::Renewal { .. } => assert!(!released.contains(&entry.token), "renewed after its release: {entry:?}"),
+            What::Renewal { .. } => {
+                assert!(!released.contains(&entry.token), "renewed after its release: {entry:?}")
+            }
             What::Grant { .. } => {}
         }
     }
@@ -271,7 +276,9 @@ fn a_slot_that_is_taken_stays_taken_while_others_build_valves() {
     let held = here.acquire().unwrap();
     for _ in 0..20 {
         let client = builder_as("other", &server.url()).build().unwrap();
-        let other = valve(&valve::RedisStore::new(&client)).rule(Rule::gcra(10, secs(1))).global_concurrency(1, secs(5));
+        let other = valve(&valve::RedisStore::new(&client))
+            .rule(Rule::gcra(10, secs(1)))
+            .global_concurrency(1, secs(5));
         let other = other.build().unwrap();
         assert!(matches!(other.try_acquire(), Err(Error::WouldWait { .. })));
         let short = other.job().max_wait(ms(20)).run(|_| ());
