@@ -20,6 +20,7 @@ mod store;
 mod sync;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod throttle;
 mod valve;
 
 #[cfg(feature = "ureq")]
@@ -37,6 +38,10 @@ pub use store::Quick;
 pub use store::{Redis, RedisBuilder, RedisStore, Subscriber};
 pub use store::{
     Answer, Ask, Counts, Deadline, Lease, MemoryStore, Notice, Refusal, Remote, Slots, Store, Token, Wake,
+};
+pub use throttle::{
+    Engine, Log, LogLevel, LogRecord, MemoryEngine, MemoryEngineBuilder, Phase, Ran, Run, SetOptions,
+    ThrottleError, ThrottleJob, ThrottleStats, ThrottleWait, ThrottleWindow, ThrottleWindowBuilder,
 };
 pub use valve::{
     CancelToken, Concurrency, Job, OnAbort, OnStoreError, OwnedPermit, Permit, Retry, RetryJob, Running, Stats,

@@ -21,6 +21,7 @@ mod slots;
 mod stage;
 mod ticket;
 mod timers;
+mod windows;
 
 use crate::planted::plant;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
@@ -57,6 +58,14 @@ const SCENES: &[(&str, Scene)] = &[
     ("a cancel meets an answer in flight", remote::cancel_meets_answer),
     ("a deadline meets an answer in flight", remote::deadline_meets_answer),
     ("a store fails and recovers", remote::store_recovers),
+    ("throttle: calls meet a run and its window", windows::calls_meet_run_and_window),
+    ("throttle: the end of a window meets a call", windows::window_end_meets_call),
+    ("throttle: one worker serves every key", windows::worker_serves_every_key),
+    ("throttle: destroy meets calls", windows::destroy_meets_calls),
+    ("throttle: a flush meets calls", windows::flush_meets_calls),
+    ("throttle: a deadline meets the outcome", windows::deadline_meets_outcome),
+    ("throttle: the last handle goes with a call", windows::last_handle_goes_with_a_call),
+    ("throttle: two race for a window", windows::two_race_for_a_window),
     ("a resume meets an observed pause", remote::resume_meets_observed_pause),
     ("a deadline meets the answer to a pause", remote::deadline_meets_pause),
     ("a retry at once keeps its place", retries::at_once_keeps_its_place),
@@ -72,6 +81,11 @@ const PLANTED: &[(&str, Scene)] = &[
     ("no-rearm-after-cancel", rates::cancelled_head_makes_way),
     ("turn-not-passed-on", slots::handed_on),
     ("old-hint-kept", rates::resume_meets_ask),
+    ("forgotten-unseen", windows::window_end_meets_call),
+    ("timer-not-moved-up", windows::worker_serves_every_key),
+    ("worker-idles-late", windows::worker_serves_every_key),
+    ("destroyed-while-acquiring", windows::destroy_meets_calls),
+    ("handle-not-kept", windows::last_handle_goes_with_a_call),
     ("slot-freed-before-the-retry-is-back", retries::at_once_keeps_its_place),
     ("back-offs-not-owed", retries::drain_meets_back_off),
 ];

@@ -3,6 +3,7 @@
 //! What it never does: call a remote store, run user code, drop user values. `scheduler/README.md` writes down the
 //! vocabulary, the locks and their order, the protocol and its races.
 
+mod absence;
 mod heap;
 #[cfg_attr(shuttle, allow(dead_code, reason = "the model checker's clock is never late"))]
 mod lateness;
@@ -20,6 +21,7 @@ use lateness::Lateness;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+pub(crate) use absence::{Counted, counted};
 #[cfg(feature = "testing")]
 pub(crate) use heap::Heap;
 pub(crate) use heap::Place;

@@ -6,6 +6,7 @@ mod cancel;
 mod closing;
 mod core;
 mod job;
+mod later;
 mod leasing;
 mod limits;
 mod nesting;
@@ -339,6 +340,12 @@ impl Valve {
 
     fn running<'a>(&'a self, permit: &'a Permit<'_>, token: Option<&'a CancelToken>) -> Running<'a> {
         Running::new(&self.core, permit.grant(), token)
+    }
+
+    /// The clock this valve lives by.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn clock(&self) -> &crate::clock::Clock {
+        &self.core.clock
     }
 
     /// For the model checker: how many run, and whether every call takes the lock.

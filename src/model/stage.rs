@@ -172,7 +172,7 @@ pub(super) fn step() {
 }
 
 /// The scheduler or a store worker may still be about to do it.
-fn eventually(holds: impl Fn() -> bool, what: &str) {
+pub(super) fn eventually(holds: impl Fn() -> bool, what: &str) {
     for _ in 0..1_000 {
         if holds() {
             return;

@@ -1,6 +1,7 @@
 //! What a started job holds: its place among the running, given back on drop.
 
 use super::core::{Core, Grant};
+use super::nesting::Inside;
 use crate::error::Error;
 use crate::os;
 use crate::planted::fault;
@@ -157,6 +158,11 @@ impl<'a> Permit<'a> {
 impl OwnedPermit {
     pub(super) fn new(core: Arc<Core>, grant: Grant) -> OwnedPermit {
         OwnedPermit { held: Held { core, grant } }
+    }
+
+    /// Marks the calling thread as one whose job holds this slot.
+    pub(super) fn enter(&self) -> Inside {
+        Inside::enter(&self.held.core, &self.held.grant)
     }
 
     permit_methods!();

@@ -73,7 +73,7 @@ impl Core {
     }
 
     #[expect(clippy::too_many_arguments, reason = "what a waiter is made of")]
-    fn join(
+    pub(super) fn join(
         &self,
         state: &mut State,
         call: &Call<'_>,
@@ -111,7 +111,7 @@ impl Core {
     }
 
     /// What can be said to a call before it joins: the queue is full, it would not be head, or it must come too late.
-    fn refused_at_once(
+    pub(super) fn refused_at_once(
         &self,
         state: &mut State,
         call: &Call<'_>,

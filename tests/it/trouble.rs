@@ -1,8 +1,8 @@
 //! Bad input and trouble: each gets a typed error or works; nothing hangs, nothing is half built, nothing is lost.
 
-mod alone;
+pub(crate) mod alone;
 mod endings;
-mod fork;
+pub(crate) mod fork;
 mod handles;
 mod input;
 mod panics;
@@ -30,14 +30,14 @@ fn open_files() -> usize {
 
 /// What a process should get back to when all is over.
 #[derive(Debug, PartialEq, Eq)]
-struct Footprint {
+pub(crate) struct Footprint {
     threads: Vec<String>,
     open_files: usize,
 }
 
 impl Footprint {
     /// Once threads that have just started have taken their names.
-    fn settled() -> Footprint {
+    pub(crate) fn settled() -> Footprint {
         nap(50);
         Footprint::now()
     }
@@ -48,7 +48,7 @@ impl Footprint {
 
     /// Waits until nothing but this is left: threads end a little after their last handle goes.
     #[track_caller]
-    fn check_back(&self) {
+    pub(crate) fn check_back(&self) {
         for _ in 0..500 {
             if Footprint::now() == *self {
                 return;

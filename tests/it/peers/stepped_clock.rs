@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Instant, SystemTime};
 
-use valve::{Rule, Valve};
+use valve::{Engine, MemoryEngine, Ran, Rule, SetOptions, ThrottleWindow, Valve};
 
 use super::{millis, seconds};
 use crate::watchdog::watchdog;
@@ -63,5 +63,29 @@ fn a_stepped_wall_clock_changes_no_wait() {
         assert!(waited < seconds(20), "started after {waited:?}");
         let apart = second.duration_since(first).unwrap();
         assert!(apart >= seconds(1) && apart < seconds(20), "stamped {apart:?} apart");
+    }
+}
+
+#[test]
+fn a_stepped_wall_clock_changes_no_window() {
+    let _watchdog = watchdog(30);
+    for step in [-86_400, -60, 60, 86_400] {
+        let engine = MemoryEngine::new();
+        let throttle = ThrottleWindow::<(), String>::builder("p:").window(millis(500)).engine(engine.clone());
+        let throttle = throttle.build().unwrap();
+        let begin = Instant::now();
+        assert_eq!(throttle.job("k", |_run| Ok(())).exec().unwrap(), Ran::Now);
+        engine.set("short", "1", SetOptions::new(millis(200))).unwrap();
+        engine.set("long", "1", SetOptions::new(seconds(60))).unwrap();
+        STEP.store(step, Ordering::Relaxed);
+        // Neither over at once nor put off by a day.
+        throttle.job("k", |_run| Ok(())).wait_finish().timeout(seconds(20)).exec().unwrap();
+        let waited = begin.elapsed();
+        assert!(waited >= millis(499), "ran after {waited:?}");
+        assert!(waited < seconds(20), "ran after {waited:?}");
+        assert_eq!(engine.get("short").unwrap(), None);
+        assert_eq!(engine.get("long").unwrap().as_deref(), Some("1"));
+        STEP.store(0, Ordering::Relaxed);
+        throttle.destroy();
     }
 }

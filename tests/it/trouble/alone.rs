@@ -9,7 +9,7 @@ const MARK: &str = "VALVE_TEST_ALONE";
 
 /// Runs `body` as the only test of a new process. `test` is the calling test: its module's path and its name.
 #[track_caller]
-pub(super) fn alone(test: &str, body: impl FnOnce()) {
+pub(crate) fn alone(test: &str, body: impl FnOnce()) {
     if is_alone() {
         let _watchdog = watchdog(60);
         return body();
@@ -20,16 +20,16 @@ pub(super) fn alone(test: &str, body: impl FnOnce()) {
     assert!(text(&output.stdout).contains("1 passed"), "{test} is not a test");
 }
 
-pub(super) fn is_alone() -> bool {
+pub(crate) fn is_alone() -> bool {
     env::var_os(MARK).is_some()
 }
 
 /// Runs the test in a new process to its end.
-pub(super) fn again(test: &str, mark: &str) -> Output {
+pub(crate) fn again(test: &str, mark: &str) -> Output {
     command(test, mark).output().unwrap()
 }
 
-pub(super) fn command(test: &str, mark: &str) -> Command {
+pub(crate) fn command(test: &str, mark: &str) -> Command {
     let path: Vec<_> = test.split("::").skip(1).collect();
     let mut command = Command::new(env::current_exe().unwrap());
     command.arg(path.join("::")).args(["--exact", "--nocapture", "--test-threads=1"]);

@@ -92,7 +92,7 @@ fn everything_is_refused(valve: &Valve, scheduler: &Scheduler, permit: valve::Ow
 #[track_caller]
 #[expect(unsafe_code, reason = "there is no safe fork")]
 #[expect(clippy::disallowed_methods, reason = "how long the child takes in real time")]
-fn in_a_child(child: impl FnOnce() -> i32) {
+pub(crate) fn in_a_child(child: impl FnOnce() -> i32) {
     // SAFETY: the child calls the crate under test, which promises to take no lock then, and `_exit`.
     let process = unsafe { libc::fork() };
     assert!(process >= 0, "{}", std::io::Error::last_os_error());

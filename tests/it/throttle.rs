@@ -1,0 +1,19 @@
+//! What a throttle does, told on virtual time: a file for each kind of behaviour, and the seed's timeline to the millisecond.
+
+mod breaker;
+mod destroy;
+mod engines;
+mod failures;
+mod input;
+mod keys;
+mod leases;
+mod logging;
+mod outcomes;
+mod process;
+mod races;
+mod runs;
+mod scripted;
+mod stage;
+mod timeouts;
+mod timeline;
+mod workers;
