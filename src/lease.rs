@@ -108,7 +108,7 @@ pub(crate) const RIDES: usize = 256;
 pub(crate) struct Leases {
     held: HashMap<Token, Arc<Lease>>,
     /// Ended by their jobs, not known to be ended by the store; each until its own end.
-    unsent: VecDeque<(Token, Tick)>,
+    unsent: VecDeque<Release>,
     /// A renewal is under way, or waits for its thread.
     renewing: bool,
     /// When the next renewal is due.
@@ -117,6 +117,14 @@ pub(crate) struct Leases {
     first_end: Option<Tick>,
     /// The greatest fencing token this valve has seen.
     floor: u64,
+}
+
+/// A lease that the store is to end.
+struct Release {
+    token: Token,
+    end: Tick,
+    /// An ask that is under way has it along: to send it alone as well would double the calls of a store that takes long.
+    riding: bool,
 }
 
 impl Leases {
@@ -143,7 +151,7 @@ impl Leases {
         if lease.is_lost(now) {
             return lease.lose();
         }
-        self.unsent.push_back((lease.token, lease.end()));
+        self.unsent.push_back(Release { token: lease.token, end: lease.end(), riding: false });
         None
     }
 
@@ -154,28 +162,47 @@ impl Leases {
 
     /// A slot may be held that no job has: its ask's outcome is unknown, or its job gave up.
     pub(crate) fn abandon(&mut self, token: Token, end: Tick) {
-        self.unsent.push_back((token, end));
+        self.unsent.push_back(Release { token, end, riding: false });
     }
 
     /// The releases to send next, the oldest first; they stay until [`released`](Leases::released).
     pub(crate) fn unsent(&mut self, most: usize, now: Tick, out: &mut Vec<Token>) {
-        self.unsent.retain(|(_, end)| now < *end);
+        self.unsent.retain(|release| now < release.end);
         out.clear();
-        out.extend(self.unsent.iter().take(most).map(|(token, _)| *token));
+        let alone = self.unsent.iter().filter(|release| !release.riding);
+        out.extend(alone.take(most).map(|release| release.token));
+    }
+
+    /// The same, for an ask to take along: they are not sent otherwise until it is known to have failed, which
+    /// [`stranded`](Leases::stranded) says.
+    pub(crate) fn ride(&mut self, most: usize, now: Tick, out: &mut Vec<Token>) {
+        self.unsent.retain(|release| now < release.end);
+        out.clear();
+        for release in self.unsent.iter_mut().filter(|release| !release.riding).take(most) {
+            release.riding = true;
+            out.push(release.token);
+        }
+    }
+
+    /// The ask that took releases along may not have been carried out.
+    pub(crate) fn stranded(&mut self) {
+        for release in &mut self.unsent {
+            release.riding = false;
+        }
     }
 
     pub(crate) fn has_unsent(&self) -> bool {
-        !self.unsent.is_empty()
+        self.unsent.iter().any(|release| !release.riding)
     }
 
     /// The store has carried out these releases.
     pub(crate) fn released(&mut self, tokens: &[Token]) {
         // They are mostly the oldest, in order.
         for token in tokens {
-            if self.unsent.front().is_some_and(|(first, _)| first == token) {
+            if self.unsent.front().is_some_and(|first| first.token == *token) {
                 self.unsent.pop_front();
             } else {
-                self.unsent.retain(|(other, _)| other != token);
+                self.unsent.retain(|other| other.token != *token);
             }
         }
     }

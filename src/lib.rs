@@ -34,18 +34,20 @@ pub use scheduler::Scheduler;
 pub use store::MemoryStoreBuilder;
 #[doc(hidden)]
 pub use store::Quick;
-#[cfg(feature = "redis")]
-pub use store::{Redis, RedisBuilder, RedisStore, Subscriber};
 pub use store::{
     Answer, Ask, Counts, Deadline, Lease, MemoryStore, Notice, Refusal, Remote, Slots, Store, Token, Wake,
 };
+#[cfg(feature = "redis")]
+pub use store::{Redis, RedisBuilder, RedisStore, Subscriber};
+#[cfg(feature = "redis")]
+pub use throttle::RedisEngine;
 pub use throttle::{
     Engine, Log, LogLevel, LogRecord, MemoryEngine, MemoryEngineBuilder, Phase, Ran, Run, SetOptions,
     ThrottleError, ThrottleJob, ThrottleStats, ThrottleWait, ThrottleWindow, ThrottleWindowBuilder,
 };
 pub use valve::{
-    CancelToken, Concurrency, Job, OnAbort, OnStoreError, OwnedPermit, Permit, Retry, RetryJob, Running, Stats,
-    Step, Valve, ValveBuilder,
+    CancelToken, Concurrency, Job, OnAbort, OnStoreError, OwnedPermit, Permit, Retry, RetryJob, Running,
+    Stats, Step, Valve, ValveBuilder,
 };
 
 /// The examples in the README are tests.

@@ -23,9 +23,11 @@ pub use memory::MemoryStoreBuilder;
 #[cfg(all(feature = "redis", feature = "testing"))]
 pub use redis::BareAdmissions;
 #[cfg(feature = "redis")]
+pub(crate) use redis::Reply;
+#[cfg(feature = "redis")]
 pub use redis::{Redis, RedisBuilder, RedisStore, Subscriber};
-pub(crate) use remote::{Gate, Unmade, Write};
 pub use remote::Remote;
+pub(crate) use remote::{Gate, Unmade, Write};
 pub(crate) use workers::{Errand, Runner, Work};
 
 /// Where the counts of many ids live: in this process, or somewhere that a fleet shares.

@@ -27,6 +27,8 @@ use std::fmt::{self, Display};
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "redis")]
+pub use engine::RedisEngine;
 pub use engine::{Engine, MemoryEngine, MemoryEngineBuilder, SetOptions};
 pub use error::ThrottleError;
 pub use job::{Phase, Ran, Run, ThrottleJob, ThrottleWait};

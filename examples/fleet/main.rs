@@ -120,9 +120,7 @@ impl Site {
 
 /// Leads the fleet through its ten seconds.
 fn lead(site: &Site, server: &mut Connection) -> Result<Course, Failure> {
-    let redis = site.client("leader")?;
-    redis.check()?;
-    let valve = site.valve(&redis)?;
+    let valve = site.valve(&site.client("leader")?)?;
     let mut workers = Workers::start(site, WORKERS)?;
     let (start, begun) = (Instant::now(), now(server)?);
 
@@ -145,6 +143,8 @@ fn lead(site: &Site, server: &mut Connection) -> Result<Course, Failure> {
 fn show(url: Option<String>) -> Result<ExitCode, Failure> {
     let own = if url.is_none() { Some(Server::start()?) } else { None };
     let url = url.or_else(|| own.as_ref().map(|own| own.url().to_owned())).unwrap_or_default();
+    // Says what is wrong with a server, and what to do about it, better than any later failure would.
+    Redis::open(&url)?.check()?;
     let mut server = server::connect(&url)?;
     // Nobody else's keys, on a server that may be in use.
     let site = Site { url, prefix: format!("valve-fleet-{}:", now(&mut server)?) };
@@ -191,7 +191,8 @@ fn main() -> ExitCode {
 
 /// The server's clock.
 fn now(server: &mut Connection) -> Result<Us, Failure> {
-    let (seconds, microseconds): (Us, Us) = cmd("TIME").query(server)?;
+    let (seconds, microseconds): (Us, Us) =
+        cmd("TIME").query(server).map_err(|error| format!("the server: {error}"))?;
     Ok(seconds * 1_000_000 + microseconds)
 }
 

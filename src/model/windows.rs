@@ -73,7 +73,10 @@ impl Player {
         let before = self.ledger.begun.load(Relaxed);
         let gave = self.throttle.job("k", self.work()).wait_finish().timeout(timeout).exec();
         if let Ok(number) = &gave {
-            assert!(*number > before, "covered by run {number}, which began before the call, when {before} had");
+            assert!(
+                *number > before,
+                "covered by run {number}, which began before the call, when {before} had"
+            );
         }
         gave
     }

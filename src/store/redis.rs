@@ -26,6 +26,8 @@ use std::sync::Arc;
 
 #[cfg(feature = "testing")]
 pub use bare::BareAdmissions;
+pub(crate) use link::Reply;
+
 pub use client::{Redis, RedisBuilder, Subscriber};
 
 /// Limits that all processes share which use the same server, prefix and id.

@@ -116,7 +116,9 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Core<T, E> {
         let sharing = if settings.engine.is_some() { Sharing::Shared } else { Sharing::Private };
         let timings = Timings::new(ticks_up(settings.window), sharing, ticks_up(settings.engine_timeout));
         let prefix = settings.prefix;
-        let name = settings.name.unwrap_or_else(|| prefix.strip_suffix(':').filter(|_| !fault("T28")).unwrap_or(&prefix).to_owned());
+        let name = settings.name.unwrap_or_else(|| {
+            prefix.strip_suffix(':').filter(|_| !fault("T28")).unwrap_or(&prefix).to_owned()
+        });
         // With a spawner one thread hands the tasks over, so that no user code runs on the scheduler.
         let workers = if settings.spawner.is_some() { 1 } else { settings.workers };
         Arc::new(Core {

@@ -1,6 +1,8 @@
 //! Where windows are kept: what a throttle asks of a store of its own.
 
 mod memory;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(test)]
 mod tests;
 
@@ -11,6 +13,8 @@ use crate::testing::ManualClock;
 use std::time::Duration;
 
 pub use memory::{MemoryEngine, MemoryEngineBuilder};
+#[cfg(feature = "redis")]
+pub use redis::RedisEngine;
 
 /// A store of short texts under keys that expire: the four operations with which a throttle keeps its windows.
 ///

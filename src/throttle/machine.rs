@@ -180,7 +180,9 @@ impl<F> Stage<F> {
         let owed = usize::from(owed != Owed::Nothing);
         match self {
             // Its calls are those that the leading run will cover.
-            Stage::Acquiring(Phase::Leading) => Tally { active: usize::from(!fault("T51")), pending: 0, timers: 0 },
+            Stage::Acquiring(Phase::Leading) => {
+                Tally { active: usize::from(!fault("T51")), pending: 0, timers: 0 }
+            }
             Stage::Acquiring(Phase::Trailing) | Stage::Ending(_) | Stage::Closing => {
                 Tally { active: 1, pending: owed, timers: 0 }
             }
@@ -204,9 +206,7 @@ impl<F> Stage<F> {
             return Due::Nothing;
         }
         match self {
-            Stage::Window { .. } | Stage::Lost { .. } if owed == Owed::Nothing || fault("T20") => {
-                Due::Forget
-            }
+            Stage::Window { .. } | Stage::Lost { .. } if owed == Owed::Nothing || fault("T20") => Due::Forget,
             Stage::Window { .. } | Stage::Lost { .. } => {
                 *self = Stage::Queued { own_until: 0 };
                 Due::Run

@@ -382,6 +382,7 @@ impl Drop for Core {
         let timers = [state.wake.take(), state.lease_timer.take()].map(|timer| timer.map(|(_, key)| key));
         let others = [state.recount.timer.take(), state.notice_timer.take()];
         let mut unsent = Vec::new();
+        state.leases.stranded();
         state.leases.unsent(usize::MAX, self.clock.now(), &mut unsent);
         drop(state);
         self.send_last_releases(unsent);

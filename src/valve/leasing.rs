@@ -90,9 +90,10 @@ impl Core {
         let before = state.leases.len();
         let renew = state.leases.due(now, &mut lost);
         let ended = before - state.leases.len();
-        let release = state.release_at.is_some_and(|at| at <= now);
+        let mut release = state.release_at.is_some_and(|at| at <= now);
         if release {
             state.release_at = None;
+            release = state.leases.has_unsent();
         }
         self.arm_leases(&mut state);
         drop(state);

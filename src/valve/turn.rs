@@ -263,7 +263,7 @@ impl Core {
         }
         offer.releases.clear();
         if state.leases.has_unsent() {
-            state.leases.unsent(RIDES, self.clock.now(), &mut offer.releases);
+            state.leases.ride(RIDES, self.clock.now(), &mut offer.releases);
         }
     }
 
@@ -344,6 +344,9 @@ impl Core {
         now: Tick,
         after: &mut After,
     ) -> Verdict {
+        if !matches!(reply, Reply::Answer(_)) {
+            state.leases.stranded();
+        }
         let verdict = match reply {
             Reply::Answer(answer) => {
                 state.failures = 0;

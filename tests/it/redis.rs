@@ -8,9 +8,11 @@ mod faults;
 mod process;
 mod proxy;
 mod resp;
+mod scripts;
 mod server;
 mod signals;
 mod workers;
+mod windows;
 mod world;
 
 use std::time::{Duration, Instant};

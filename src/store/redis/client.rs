@@ -185,7 +185,6 @@ impl Redis {
     }
 
     /// For the keys of throttles, whose calls wait for neither.
-    #[expect(dead_code, reason = "the throttle's engine on Redis is still to come")]
     pub(crate) fn throttle(&self) -> &Pool {
         let client = &self.client;
         if os::forked() {

@@ -53,6 +53,11 @@ impl Script {
         &self.sha1
     }
 
+    #[cfg(test)]
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Runs it, at most until the deadline or the end of the client's timeout.
     pub(super) fn run(&self, pool: &Pool, call: &Call<'_>, deadline: &Deadline) -> Result<Done, StoreError> {
         let deadline = pool.bound(deadline);

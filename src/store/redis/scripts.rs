@@ -37,7 +37,10 @@ impl Scripts {
                 include_str!("scripts/log_admit.lua"),
             ),
             renew: script(&[STATE, include_str!("scripts/renew.lua")], include_str!("scripts/log_renew.lua")),
-            release: script(&[STATE, include_str!("scripts/release.lua")], include_str!("scripts/log_release.lua")),
+            release: script(
+                &[STATE, include_str!("scripts/release.lua")],
+                include_str!("scripts/log_release.lua"),
+            ),
             pause: script(&[STATE, include_str!("scripts/pause.lua")], ""),
             resume: script(&[STATE, include_str!("scripts/resume.lua")], ""),
         }

@@ -229,7 +229,9 @@ impl Engine for MemoryEngine {
         let now = self.shared.clock.now();
         let expires = now.saturating_add(options.ticks());
         match shard.entries.get_mut(key) {
-            Some(entry) if options.is_if_absent() && now < entry.expires && !fault("T74") => return Ok(false),
+            Some(entry) if options.is_if_absent() && now < entry.expires && !fault("T74") => {
+                return Ok(false);
+            }
             Some(entry) => {
                 entry.value.clear();
                 entry.value.push_str(value);

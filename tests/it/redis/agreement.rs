@@ -10,6 +10,7 @@ use std::sync::Arc;
 use valve::testing::ManualClock;
 use valve::{Answer, Ask, Counts, Deadline, Lease, MemoryStore, Redis, RedisStore, Slots, Store};
 
+use super::scripts::turn_to;
 use super::server::Server;
 use crate::support::{Random, micros, us};
 use draw::{Act, Asked, Course, View};
@@ -65,7 +66,8 @@ impl Met {
 
     #[track_caller]
     fn suffices(&self, steps: u64) {
-        let often = [self.granted, self.cut, self.by_rate, self.by_slots, self.by_pause, self.renewed, self.lost];
+        let often =
+            [self.granted, self.cut, self.by_rate, self.by_slots, self.by_pause, self.renewed, self.lost];
         assert!(often.iter().all(|&count| count > steps / 100), "too little was met: {self:?}");
         assert!(self.never > steps / 10_000, "too few costs that can never start: {self:?}");
     }
@@ -149,7 +151,8 @@ impl<'a> Pair<'a> {
         self.scripts.renew(leases, Deadline::never(), &mut scripts).unwrap();
         self.agree(&memory, &scripts, context);
         let held = memory.iter().filter(|&&held| held).count() as u64;
-        (self.met.renewed, self.met.lost) = (self.met.renewed + held, self.met.lost + memory.len() as u64 - held);
+        (self.met.renewed, self.met.lost) =
+            (self.met.renewed + held, self.met.lost + memory.len() as u64 - held);
     }
 
     #[track_caller]
@@ -164,8 +167,6 @@ impl<'a> Pair<'a> {
     /// Moves both clocks on.
     fn turn(&mut self, length: u64) {
         self.clock.advance(us(length));
-        let now = micros(self.clock.now());
-        let (seconds, rest) = ((now / 1_000_000).to_string(), (now % 1_000_000).to_string());
-        self.server.cli(&["HSET", "valve-manual-time", "seconds", &seconds, "microseconds", &rest]);
+        turn_to(self.server, micros(self.clock.now()));
     }
 }

@@ -21,6 +21,7 @@ pub(crate) fn work(name: &str, orders: &Orders) {
         "hold" => hold(orders),
         "hold-many" => hold_many(orders),
         "saturate" => saturate(orders),
+        "throttle" => super::windows::worker::work(orders),
         "wait" => wait(orders),
         other => panic!("no worker is called {other}"),
     }

@@ -170,6 +170,7 @@ fn entry(entry: &Reply) -> Entry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub(crate) at: u64,
+    pub(crate) id: String,
     pub(crate) cost: u32,
     pub(crate) worker: String,
     pub(crate) token: Option<u128>,
@@ -181,8 +182,8 @@ pub(crate) struct Grant {
 pub(crate) fn grants(server: &Server) -> Vec<Grant> {
     log(server)
         .into_iter()
-        .filter_map(|Entry { what, at, worker, token, .. }| match what {
-            What::Grant { cost, fence, .. } => Some(Grant { at, cost, worker, token, fence }),
+        .filter_map(|Entry { what, at, id, worker, token }| match what {
+            What::Grant { cost, fence, .. } => Some(Grant { at, id, cost, worker, token, fence }),
             _ => None,
         })
         .collect()

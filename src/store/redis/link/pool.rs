@@ -92,7 +92,6 @@ impl Pool {
     }
 
     /// Sends a command and gives its reply; an error reply is an error. Takes no longer than the client's timeout.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the throttle's engine, which is still to come"))]
     pub(crate) fn command(&self, parts: &[&[u8]], deadline: &Deadline) -> Result<Reply, StoreError> {
         let deadline = self.bound(deadline);
         self.on_link(&deadline, |link| match link.ask(parts, &deadline)? {

@@ -120,7 +120,9 @@ impl View {
 impl Course {
     pub(super) fn draw(&mut self, random: &mut Random, views: &[View], now: u64) -> Act {
         match random.below(40) {
-            0..4 => Act::Renew(self.some(random, 12).into_iter().map(|token| self.lease(random, token)).collect()),
+            0..4 => {
+                Act::Renew(self.some(random, 12).into_iter().map(|token| self.lease(random, token)).collect())
+            }
             4..6 => Act::Release(self.some(random, 8)),
             6 => Act::Pause(us(one_of(random, &[1, 1_000, 50_000, 3_600_000_000]))),
             7..10 => Act::Resume,
@@ -133,8 +135,7 @@ impl Course {
         let jobs = [1, 1, 1 + random.below(4), 1 + random.below(64)][random.below(4) as usize];
         let equal = random.below(2) == 0;
         let first = views[view].cost(random);
-        let costs: Vec<_> =
-            (0..jobs).map(|_| if equal { first } else { views[view].cost(random) }).collect();
+        let costs: Vec<_> = (0..jobs).map(|_| if equal { first } else { views[view].cost(random) }).collect();
         let slots = (random.below(2) == 0).then(|| {
             let ttl = us(one_of(random, &[1, 100_000, 10_000_000, 86_400_000_000, 86_400_000_000]));
             (one_of(random, &[0, 1, 2, 5, 9, 100, 100_000]), ttl)

@@ -177,12 +177,11 @@ fn a_failover_to_a_stale_replica_is_like_a_flush() {
     let result = valve.job().run(|running| {
         replica.cli(&["REPLICAOF", "NO", "ONE"]);
         door.redirect(replica.address());
-        let watch = Stopwatch::start();
         wait_until("the job is told of its loss", || running.is_aborted());
-        watch.elapsed()
     });
     assert!(matches!(result, Err(Error::LeaseLost)), "{result:?}");
-    let again = start_at_once(&counter);
+    // A connection that the old server closed may cost one call.
+    let again = counter.admit(&[1; 20]).or_else(|_| counter.admit(&[1; 20])).unwrap().granted;
     assert!((5..=6).contains(&again), "{again} start: one budget, and what the rate gives meanwhile");
     valve.run(|| ()).unwrap();
 }

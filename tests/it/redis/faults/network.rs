@@ -16,6 +16,12 @@ fn ample() -> Rule {
     Rule::fixed_window(1_000_000, secs(3_600)).into()
 }
 
+/// How many of two jobs start. On a busy machine an answer may take too long; the next does not.
+#[track_caller]
+fn good(counter: &Counter) -> usize {
+    (0..5).find_map(|_| counter.admit(&[1, 1]).ok()).expect("five calls failed").granted
+}
+
 /// The outcome is not known, and the connection gone.
 #[track_caller]
 fn unknown<T: std::fmt::Debug>(result: Result<T, StoreError>, what: &str) -> StoreErrorKind {
@@ -174,7 +180,7 @@ fn a_reply_cut_anywhere_is_no_reply() {
                 if cut == Cut::Stall { StoreErrorKind::Timeout } else { StoreErrorKind::Unreachable };
             assert_eq!(kind, expected, "{cut:?} after {bytes}");
             proxy.heal();
-            assert_eq!(counter.admit(&[1, 1]).unwrap().granted, 2, "{cut:?} after {bytes}");
+            assert_eq!(good(&counter), 2, "{cut:?} after {bytes}");
         }
     }
 }
@@ -190,20 +196,20 @@ fn a_request_cut_anywhere_never_runs_by_half() {
     let before = proxy.passed(Way::Up);
     assert!(counter.admits());
     let length = (proxy.passed(Way::Up) - before) as usize;
-    let mut expected = 2;
     for cut in [Cut::Stall, Cut::Close, Cut::Reset] {
         for bytes in (0..length).step_by(if cut == Cut::Stall { 23 } else { 3 }) {
             proxy.cut_after(Way::Up, bytes, cut);
-            assert!(counter.admit(&[1]).is_err(), "{cut:?} after {bytes}");
-            assert_eq!(grants(&server).len(), expected, "{cut:?} after {bytes}");
+            assert!(counter.admit(&[7]).is_err(), "{cut:?} after {bytes}");
             // What stalled goes on, and comes too late.
             proxy.heal();
-            assert_eq!(counter.admit(&[1, 1]).unwrap().granted, 2, "{cut:?} after {bytes}");
-            expected += 2;
+            assert_eq!(good(&counter), 2, "{cut:?} after {bytes}");
         }
     }
     nap(50);
-    assert_eq!(grants(&server).len(), expected, "half a request was made whole later and ran");
+    assert!(
+        grants(&server).iter().all(|grant| grant.cost == 1),
+        "half a request was made whole later and ran"
+    );
 }
 
 #[test]
@@ -267,7 +273,8 @@ fn a_command_that_arrives_late_changes_nothing() {
     late("take", &|| unknown(counter.take(5, secs(60), &[1]), "take") == StoreErrorKind::Timeout);
     late("renew", &|| unknown(counter.renew(secs(60), &[9]), "renew") == StoreErrorKind::Timeout);
     late("pause", &|| unknown(counter.pause(secs(60)), "pause") == StoreErrorKind::Timeout);
-    assert_eq!(grants(&server).len(), 2, "a late grant");
+    let ours = grants(&server).iter().filter(|grant| grant.id == "id").count();
+    assert_eq!(ours, 2, "a late grant");
     assert_eq!(direct.admit(&[1; 5]).unwrap().granted, 3, "a late pause, or a late spending");
     wait_until("the lease ends as if nobody had renewed it", || {
         leases(&server) == 0 || { direct.renew(secs(1), &[9]).unwrap() == [false] }
@@ -282,6 +289,8 @@ fn a_command_that_arrives_late_changes_nothing() {
     let slots = Counter::of("slots", &store, []);
     let beside = Counter::of("slots", &crate::redis::world::store(&server.url()), []);
     assert_eq!(beside.take(5, secs(60), &[1, 2]).unwrap().granted, 2);
+    // The server knows the script already.
+    slots.release(&[3]).unwrap();
     late("release", &|| slots.release(&[1]).is_err());
     assert_eq!(beside.renew(secs(60), &[1, 2]).unwrap(), [false, true]);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use valve::{RedisStore, Rule, Subscriber, Valve};
 
-use crate::redis::proxy::{Cut, Flow, Proxy, Way};
+use crate::redis::proxy::{Cut, Proxy, Way};
 use crate::redis::server::Server;
 use crate::redis::world::{Counter, builder, grants, most_held, store, valve, wait_until};
 use crate::redis::{Stopwatch, nap, world};
@@ -156,7 +156,7 @@ fn a_lost_subscription_comes_back_and_wakes_all_once() {
             "kill" => drop(server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"])),
             "reset" => proxy.cut_all(Cut::Reset),
             "close" => proxy.cut_all(Cut::Close),
-            _ => proxy.flow(Way::Down, Flow::Lost),
+            _ => proxy.cut_after(Way::Down, 0, Cut::Stall),
         });
         proxy.heal();
         let most = if cut == "stall" { ms(5_000) } else { ms(1_300) };

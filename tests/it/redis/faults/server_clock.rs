@@ -105,7 +105,7 @@ fn the_clocks_of_the_clients_never_matter() {
     });
     let walls = workers.each_ref().map(|worker| worker.says("wall").parse::<u64>().unwrap());
     assert!(walls[1] - walls[0] > 15, "their clocks are not apart: {walls:?}");
-    workers.map(Process::end);
+    workers.into_iter().for_each(Process::end);
     let grants = units(&grants(&server));
     assert!(most_in_any(&grants, SECOND) <= 4, "{grants:?}");
     assert!(grants.len() >= 9, "{grants:?}");
