@@ -10,7 +10,7 @@ use self::fields::Reading;
 use crate::clock::Clock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The longest pause that is ever read: 31 days.
+/// The longest pause: a month, which no provider's answer should exceed.
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(31 * 24 * 3600);
 
 /// What an answer of the provider says about when to call again: nothing, or how long to pause.

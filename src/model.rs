@@ -82,12 +82,13 @@ const PLANTED: &[(&str, Scene)] = &[
     ("turn-not-passed-on", slots::handed_on),
     ("old-hint-kept", rates::resume_meets_ask),
     ("forgotten-unseen", windows::window_end_meets_call),
-    ("timer-not-moved-up", windows::worker_serves_every_key),
+    ("timer-not-moved-up", windows::flush_meets_calls),
     ("worker-idles-late", windows::worker_serves_every_key),
     ("destroyed-while-acquiring", windows::destroy_meets_calls),
     ("handle-not-kept", windows::last_handle_goes_with_a_call),
     ("slot-freed-before-the-retry-is-back", retries::at_once_keeps_its_place),
     ("back-offs-not-owed", retries::drain_meets_back_off),
+    ("next-write-not-sent-for", remote::resume_meets_observed_pause),
 ];
 
 /// Schedules of each scene.

@@ -351,7 +351,7 @@ impl Valve {
     /// For the model checker: how many run, and whether every call takes the lock.
     #[cfg(all(test, shuttle))]
     pub(crate) fn word(&self) -> (u64, bool) {
-        (self.core.fast.running(), self.core.fast.word.load(Ordering::Acquire) & self::core::SLOW != 0)
+        (self.core.fast.running(), self.core.fast.word.load(Ordering::Acquire) & core::SLOW != 0)
     }
 
     #[inline]

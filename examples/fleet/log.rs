@@ -32,9 +32,11 @@ pub(crate) fn take(server: &mut Connection, site: &Site) -> Result<Vec<Entry>, F
     let mut log = Vec::new();
     for key in [&grants, &leases] {
         let entries: StreamRangeReply = cmd("XRANGE").arg(key).arg("-").arg("+").query(server)?;
-        for entry in entries.ids {
-            log.push(Entry::read(&entry)?);
+        let entries = entries.ids.iter().map(Entry::read).collect::<Result<Vec<_>, _>>()?;
+        if !entries.is_sorted_by_key(|entry| entry.at) {
+            return Err("the server's clock went back meanwhile: nothing can be judged by it".into());
         }
+        log.extend(entries);
     }
     // No two scripts run in the same microsecond, and one that releases and grants does so in this order.
     log.sort_by_key(|entry| (entry.at, entry.fence()));

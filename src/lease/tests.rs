@@ -239,6 +239,29 @@ fn releases_go_oldest_first_and_stay_until_they_are_carried_out() {
 }
 
 #[test]
+fn a_release_that_an_ask_takes_along_is_not_sent_otherwise_until_the_ask_fails() {
+    let (mut leases, list) = held(&[0, 0, 0, 0]);
+    for lease in &list[..3] {
+        assert!(leases.end(lease, 10).is_none());
+    }
+    let mut taken = Vec::new();
+    leases.ride(2, 20, &mut taken);
+    assert_eq!(taken, [Token(1), Token(2)]);
+    assert_eq!(unsent(&mut leases, 9, 20), [3], "no seat was left for it");
+    leases.ride(9, 20, &mut taken);
+    assert_eq!(taken, [Token(3)]);
+    assert!(!leases.has_unsent());
+    leases.stranded();
+    assert_eq!(unsent(&mut leases, 9, 20), [1, 2, 3]);
+    leases.ride(9, 20, &mut taken);
+    assert!(leases.end(&list[3], 20).is_none());
+    assert_eq!(unsent(&mut leases, 9, 20), [4], "it ended while the ask was under way");
+    leases.released(&taken);
+    leases.stranded();
+    assert_eq!(unsent(&mut leases, 9, 20), [4]);
+}
+
+#[test]
 fn a_release_is_given_up_when_its_lease_would_end() {
     let (mut leases, list) = held(&[0, 100]);
     for lease in &list {

@@ -67,7 +67,7 @@ pub(super) struct Calls<T, E> {
     /// Flushes that wait for the run.
     pub(super) flushes: Vec<Hurried>,
     /// While calls wait for a run, the throttle stays, whoever drops it.
-    _keep: Arc<Core<T, E>>,
+    _keep: Option<Arc<Core<T, E>>>,
 }
 
 impl<T, E> Calls<T, E> {
@@ -79,6 +79,7 @@ impl<T, E> Calls<T, E> {
         let mut streak = Streak::default();
         let joined = streak.join();
         let waiters = waiter.into_iter().map(|waiter| (joined, waiter)).collect();
+        let keep = Some(keep).filter(|_| !fault("handle-not-kept"));
         Box::new(Calls { work, replaced: false, streak, waiters, flushes: Vec::new(), _keep: keep })
     }
 

@@ -318,7 +318,7 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Core<T, E> {
 
     /// Sets the timer of a shard, unless it comes early enough.
     pub(super) fn arm(self: &Arc<Self>, shard: &mut Shard<T, E>, hash: u64, at: Tick) {
-        if shard.armed.is_some_and(|(when, _)| when <= at) {
+        if shard.armed.is_some_and(|(when, _)| when <= at || fault("timer-not-moved-up")) {
             return;
         }
         if let Some((_, timer)) = shard.armed.take() {

@@ -10,6 +10,7 @@ use super::shard::{Entry, Fate, Slot, Spent};
 use super::workers::{Task, Urgency};
 use crate::clock::Tick;
 use crate::event::caught;
+use crate::planted::fault;
 use crate::scheduler::Timed;
 use crate::valve::OwnedPermit;
 use std::fmt::Display;
@@ -25,6 +26,8 @@ struct Found {
     extensions: Vec<(Slot, Tick, Write)>,
     /// Extensions that never came back.
     given_up: Vec<(Slot, Flight)>,
+    /// Planted: keys that are forgotten without another look.
+    unseen: Vec<Slot>,
 }
 
 impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Timed for Core<T, E> {
@@ -82,6 +85,7 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Core<T, E> {
         }
         match due {
             Due::Nothing => {}
+            Due::Forget if fault("forgotten-unseen") => found.unseen.push(slot(entry)),
             Due::Forget => return Fate::Goes,
             Due::Run => found.runs.push(slot(entry)),
             Due::Extend { sent, write } => found.extensions.push((slot(entry), sent, write)),
@@ -97,6 +101,10 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Core<T, E> {
         }
         for (slot, sent, write) in found.extensions {
             self.extend(slot, sent, write);
+        }
+        for slot in found.unseen {
+            let gone = self.shard(slot.hash).remove(slot.hash, &slot.key);
+            drop(gone);
         }
         for slot in found.runs {
             self.dispatch(slot, Phase::Trailing, Urgency::InTurn);

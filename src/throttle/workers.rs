@@ -209,6 +209,10 @@ impl Pool {
                 state.threads -= 1;
                 return;
             }
+            if fault("worker-idles-late") {
+                drop(state);
+                state = self.state.lock();
+            }
             state.idle.push(Arc::clone(&parker));
             drop(state);
             parker.park();

@@ -281,3 +281,6 @@ impl Errand for Farewell {
 
     fn store_turned(self: Arc<Self>, _down: Option<StoreError>) {}
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@ use super::limits::{Concurrency, Fast, Limits};
 use crate::clock::{Clock, Tick};
 use crate::error::{Error, StoreError};
 use crate::event::{Event, Handler, Sink, caught};
+use crate::feedback::PAUSE_MAX;
 use crate::os;
 use crate::planted::fault;
 use crate::rule::{Rule, RuleSet};
@@ -50,8 +51,6 @@ pub struct ValveBuilder {
 
 /// The longest id, in bytes.
 const ID_MAX: usize = 10_240;
-/// The longest pause: a month, which no provider's answer should exceed.
-const PAUSE_MAX: Duration = Duration::from_secs(31 * 24 * 3600);
 
 /// Plain even under the model checker: it orders valves and decides nothing.
 static NUMBER: Counter = Counter::new(1);

@@ -303,7 +303,7 @@ impl Core {
             .and_then(|()| check(&answer, offer));
         self.report(result.as_ref().copied());
         match result {
-            Ok(()) => (Reply::Answer(answer), sent),
+            Ok(()) => (Reply::Answer(answer), if fault("V39") { self.clock.now() } else { sent }),
             Err(error) => (Reply::Failed(error), sent),
         }
     }
@@ -412,9 +412,10 @@ impl Core {
     fn without_store(&self, error: StoreError, until: Tick, sent: Tick, offer: &Offer) -> Verdict {
         let asked = offer.costs.len();
         let (granted, failed) = match self.on_store_error {
-            OnStoreError::Wait => (0, None),
-            OnStoreError::Fail => (0, Some(error)),
-            OnStoreError::Open => (asked, None),
+            OnStoreError::Wait if !fault("V63") => (0, None),
+            OnStoreError::Fail if fault("V64") => (0, None),
+            OnStoreError::Open if !fault("V65") => (asked, None),
+            OnStoreError::Wait | OnStoreError::Fail | OnStoreError::Open => (0, Some(error)),
         };
         let hint = Hint { cost: 0, not_before: until, why: Why::Store, rate: None };
         let refused = matches!(self.on_store_error, OnStoreError::Wait).then_some(hint);

@@ -42,7 +42,7 @@ fn every_case_says_what_becomes_of_it() {
     let mut wrong = Vec::new();
     for (id, entry) in entries() {
         let text = |key: &str| entry.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
-        let known = ["test", "fault", "hang", "later", "not"];
+        let known = ["test", "also", "fault", "hang", "later", "not"];
         if let Some(key) = entry.keys().find(|key| !known.contains(&key.as_str())) {
             wrong.push(format!("{id}: unknown key {key}"));
         }
@@ -66,7 +66,7 @@ fn every_named_test_exists() {
     let files = rust_files(&["src", "tests/it"]);
     let missing: Vec<_> = entries()
         .into_iter()
-        .filter_map(|(id, entry)| Some((id, entry.get("test")?.as_str()?.to_owned())))
+        .flat_map(|(id, entry)| named(&entry).into_iter().map(move |test| (id.clone(), test)))
         .filter(|(_, test)| !exists(test, &files))
         .map(|(id, test)| format!("{id}: {test}"))
         .collect();
@@ -98,6 +98,13 @@ fn entries() -> Vec<(String, Table)> {
         .flat_map(|(_, entries)| entries.as_table().unwrap().clone())
         .map(|(id, entry)| (id, entry.as_table().unwrap().clone()))
         .collect()
+}
+
+/// The tests of an entry.
+fn named(entry: &Table) -> Vec<String> {
+    let also = entry.get("also").map_or(&[][..], |also| also.as_array().expect("`also` is a list"));
+    let all = entry.get("test").into_iter().chain(also);
+    all.map(|test| test.as_str().expect("tests are named by texts").to_owned()).collect()
 }
 
 /// `it::a::b` is a test `b` in `tests/it/a.rs` or below `tests/it/a/`; `lib::a::tests::b` is one in `src/a/tests.rs`,

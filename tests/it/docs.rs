@@ -4,6 +4,8 @@ use crate::repository::{read, rust_files};
 
 /// What must be said, and a phrase of the page that says it.
 const SAID: &[(&str, &str)] = &[
+    ("T07", "Redis 6.2 or newer"),
+    ("T10", "A call has 500 ms for everything it does (`RedisBuilder::timeout`)"),
     ("V02", "No bound says when a job ends"),
     ("V03", "No bound says when a request reaches the provider, nor how the provider counts it"),
     ("V10", "Two adjoining windows may together pass nearly twice the limit"),

@@ -3,9 +3,13 @@
 mod agreement;
 mod check;
 mod clock_shim;
+mod contract;
 mod fake;
 mod faults;
+mod pauses;
+mod peers;
 mod process;
+mod processes;
 mod proxy;
 mod resp;
 mod scripts;

@@ -13,6 +13,7 @@ mod process;
 mod races;
 mod runs;
 mod scripted;
+mod simulation;
 mod stage;
 mod timeouts;
 mod timeline;

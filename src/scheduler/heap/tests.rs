@@ -78,6 +78,30 @@ fn the_first_n_are_appended_and_stay() {
 }
 
 #[test]
+fn what_is_set_aside_has_a_place_and_no_rank() {
+    let mut heap = Heap::new();
+    let (first, aside) = (heap.push(0, 5, "first"), heap.set_aside("aside"));
+    let gone = heap.set_aside("gone");
+    assert!(heap.is_aside(aside) && !heap.is_aside(first));
+    assert_eq!((heap.len(), heap.key(aside), heap.get_mut(aside)), (1, None, Some(&mut "aside")));
+    assert_eq!(heap.iter().map(|(_, value)| *value).collect::<Vec<_>>(), ["first"]);
+    assert_eq!(heap.aside().map(|(_, value)| *value).collect::<Vec<_>>(), ["aside", "gone"]);
+    let mut out = Vec::new();
+    heap.first(9, &mut out);
+    assert_eq!(out, [first]);
+
+    assert_eq!((heap.remove(gone), heap.remove(gone), heap.is_aside(gone)), (Some("gone"), None, false));
+    heap.rank(gone, 9, 9);
+    heap.rank(first, -9, 9);
+    assert_eq!((heap.len(), heap.key(first)), (1, Some((0, 5))));
+
+    heap.rank(aside, 0, 4);
+    assert_eq!((heap.len(), heap.key(aside), heap.is_aside(aside)), (2, Some((0, 4)), false));
+    assert_eq!(heap.peek(), Some((aside, &"aside")));
+    assert_eq!((heap.remove(aside), heap.pop(), heap.is_empty()), (Some("aside"), Some("first"), true));
+}
+
+#[test]
 fn memory_shrinks_when_a_crowd_has_left() {
     let mut heap = Heap::new();
     for sequence in 0..100_000 {

@@ -1,5 +1,7 @@
 //! Tables of whose turn it is, what a hint holds up and who is refused, and random queues beside a sorted list.
 
+mod held_back;
+
 use super::{Asked, Hint, Next, Queue, Refused, Waiter, Why};
 use crate::clock::Tick;
 use crate::scheduler::Place;

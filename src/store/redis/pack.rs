@@ -5,6 +5,7 @@
 
 use crate::clock::{duration, ticks_up};
 use crate::error::{Executed, StoreError, StoreErrorKind};
+use crate::planted::fault;
 use crate::rule::RuleSet;
 use crate::store::{Answer, Ask, Lease, Refusal, Token};
 use std::num::NonZeroU64;
@@ -59,7 +60,10 @@ pub(super) fn admit(ask: &Ask<'_>, address: Address<'_>) -> Result<Arguments, St
         Some(slots) if slots.floor >= EXACT_MAX => {
             return Err(refused(format!("a fencing token above {} is not of this store", slots.floor)));
         }
-        Some(slots) => arguments.numbers(&[slots.limit.into(), ticks_up(slots.ttl), slots.floor]),
+        Some(slots) => {
+            let ttl = ticks_up(slots.ttl) * if fault("V54") { 10 } else { 1 };
+            arguments.numbers(&[slots.limit.into(), ttl, slots.floor]);
+        }
     }
     arguments.numbers(&[ask.releases.len() as u64, ask.waits.into()]);
     for rule in 0..ask.rules.len() {
@@ -138,7 +142,7 @@ pub(super) fn renewed(payload: &[u8], leases: usize, held: &mut Vec<bool>) -> Re
         return Err(senseless());
     }
     held.clear();
-    held.extend(payload.iter().map(|&byte| byte == 1));
+    held.extend(payload.iter().map(|&byte| byte == 1 || fault("V70")));
     Ok(())
 }
 

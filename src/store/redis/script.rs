@@ -3,6 +3,7 @@
 use super::link::{Failed, Line, Link, Pool, Reply, sha1};
 use super::outcome;
 use crate::error::{Executed, StoreError, StoreErrorKind};
+use crate::planted::fault;
 use crate::store::Deadline;
 
 /// A script and the name by which the server knows it.
@@ -130,7 +131,7 @@ enum Form {
 #[expect(clippy::cast_precision_loss, reason = "microseconds of the epoch are below 2^53 for 200 years")]
 fn not_after(link: &Link, fence: NotAfter, deadline: &Deadline) -> f64 {
     match (fence, deadline.left()) {
-        (NotAfter::Held, Some(left)) => {
+        (NotAfter::Held, Some(left)) if !fault("V36") => {
             let left = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
             link.server_time().saturating_add(left) as f64
         }

@@ -7,6 +7,7 @@ use super::super::workers::{Errand, Runner, Work};
 use super::Remote;
 use crate::clock::{Clock, Tick};
 use crate::error::StoreError;
+use crate::planted::fault;
 use crate::sync::{AtomicBool, Ordering};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -140,7 +141,7 @@ impl Errand for Turn {
             state.writes.serving = !state.writes.turns.is_empty();
             state.writes.serving
         };
-        if more {
+        if more && !fault("next-write-not-sent-for") {
             self.remote.send_for_turn(&self.clock);
         }
     }

@@ -113,6 +113,26 @@ fn a_release_rides_on_the_next_ask_or_goes_alone() {
     assert_eq!(fleet.held(), 1);
 }
 
+/// An ask may take longer than a release waits for one. Only if it is lost, the release goes alone after all.
+#[test]
+fn a_release_that_rides_on_a_slow_ask_is_not_sent_twice() {
+    for (reply, sent) in
+        [(Reply::Decided, None), (Reply::Lost, Some(ms(7))), (Reply::Unreachable, Some(ms(7)))]
+    {
+        let fleet = Fleet::new();
+        let store = fleet.remote();
+        let valve = fleet.valve(&store, 10, secs(3));
+        drop(valve.acquire().unwrap());
+        store.next(Kind::Admit, [Step { before: ms(3), reply, after: ms(3) }]);
+        let next = fleet.spawn_lasting(&valve, secs(1));
+        fleet.clock.advance(ms(10));
+        assert_eq!(store.sent(Kind::Release).first().copied(), sent, "the ask was {reply:?}");
+        assert_eq!(fleet.held(), 1);
+        fleet.clock.advance(secs(2));
+        assert!(next.result().is_ok());
+    }
+}
+
 /// Applied although the ask itself is refused, and the fleet has the slot.
 #[test]
 fn a_release_counts_even_if_its_ask_is_refused() {

@@ -7,5 +7,7 @@ mod notices;
 mod owners;
 mod refusals;
 mod replies;
+mod rights;
 mod server_clock;
 mod stalls;
+mod trouble;

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod clock;
+mod exact;
 mod expiry;
 mod notices;
 mod stale;

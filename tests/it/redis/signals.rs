@@ -39,7 +39,7 @@ fn stands_still(pid: u32) -> bool {
 #[expect(unsafe_code, reason = "the standard library sends no signal but SIGKILL")]
 fn signal(pid: u32, signal: libc::c_int) {
     // SAFETY: a signal to our own child, which nobody has waited for.
-    let sent = unsafe { libc::kill(pid.cast_signed(), signal) };
+    let sent = unsafe { libc::kill(pid as libc::pid_t, signal) };
     assert_eq!(sent, 0, "{}", io::Error::last_os_error());
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn ends_with_its_parent(command: &mut Command) {
         // SAFETY: both are plain system calls, which a child may make before it executes.
         let orphaned = unsafe {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            libc::getppid().cast_unsigned() != own
+            libc::getppid() as u32 != own
         };
         if orphaned { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
     };

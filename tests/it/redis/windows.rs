@@ -191,3 +191,52 @@ fn the_loser_runs_its_calls_when_the_winners_window_ends() {
     assert_eq!(covered.wait_finish().timeout(Duration::from_secs(5)).exec().unwrap(), 7);
     assert!(window.elapsed() >= ms(190), "within the other's window, after {:?}", window.elapsed());
 }
+
+#[test]
+fn a_destroyed_throttles_run_keeps_its_key_until_it_ends() {
+    let server = Server::start();
+    let (throttle, other) = (throttle("a:", 50, engine(&server.url())), engine(&server.url()));
+    let over = Arc::new(AtomicUsize::new(0));
+    let (running, ends) = (throttle.clone(), Arc::clone(&over));
+    let job = std::thread::spawn(move || {
+        let run = move |_: &valve::Run<'_>| {
+            nap(600);
+            ends.store(1, Ordering::SeqCst);
+            Ok(1)
+        };
+        running.job("1", run).exec().unwrap()
+    });
+    wait_until("it runs", || !server.keys().is_empty());
+    throttle.destroy();
+    while over.load(Ordering::SeqCst) == 0 {
+        let won = other.set("a:1", "0", SetOptions::new(ms(10)).if_absent()).unwrap();
+        assert!(!won || over.load(Ordering::SeqCst) == 1, "another instance could run it meanwhile");
+        nap(10);
+    }
+    assert_eq!(job.join().unwrap(), Ran::Now);
+}
+
+#[test]
+fn flush_never_overlaps_a_run_elsewhere() {
+    let server = Server::start();
+    let (one, two) = (throttle("a:", 500, engine(&server.url())), throttle("a:", 500, engine(&server.url())));
+    let running = Arc::new(AtomicUsize::new(0));
+    let run = |running: &Arc<AtomicUsize>| {
+        let running = Arc::clone(running);
+        move |_: &valve::Run<'_>| {
+            assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "two instances run the key");
+            nap(300);
+            running.fetch_sub(1, Ordering::SeqCst);
+            Ok(1)
+        }
+    };
+    std::thread::scope(|scope| {
+        let leader = scope.spawn(|| one.job("1", run(&running)).exec().unwrap());
+        wait_until("it runs", || running.load(Ordering::SeqCst) == 1);
+        assert_eq!(two.job("1", run(&running)).exec().unwrap(), Ran::Later);
+        // It cannot tell the other's window from its run, and waits for both.
+        assert_eq!(two.flush(), 1);
+        assert_eq!(two.stats().trailing, 1);
+        assert_eq!(leader.join().unwrap(), Ran::Now);
+    });
+}

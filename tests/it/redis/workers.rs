@@ -48,11 +48,8 @@ fn hold(orders: &Orders) {
             counting.fetch_add(1, Ordering::Relaxed);
         });
         orders.say(&format!("holds {}", running.fencing_token().unwrap()));
-        loop {
-            match orders.hear().as_str() {
-                "look" => orders.say(&format!("aborted {}", running.is_aborted())),
-                _ => break,
-            }
+        while orders.hear() == "look" {
+            orders.say(&format!("aborted {}", running.is_aborted()));
         }
         // The callback has a thread of its own.
         nap(100);
@@ -82,7 +79,7 @@ fn saturate(orders: &Orders) {
     let wall = wall();
     orders.say(&format!("wall {wall}"));
     let store = RedisStore::new(&client(orders));
-    let mut builder = valve(&store);
+    let mut builder = Valve::builder(orders.get("id").unwrap_or("id")).store(store);
     for rule in orders.text("rule").split(' ') {
         builder = builder.rule(parse(rule));
     }

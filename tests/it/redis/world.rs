@@ -180,8 +180,12 @@ pub(crate) struct Grant {
 /// All grants so far, in their order.
 #[track_caller]
 pub(crate) fn grants(server: &Server) -> Vec<Grant> {
-    log(server)
-        .into_iter()
+    grants_in(&log(server))
+}
+
+pub(crate) fn grants_in(log: &[Entry]) -> Vec<Grant> {
+    log.iter()
+        .cloned()
         .filter_map(|Entry { what, at, id, worker, token }| match what {
             What::Grant { cost, fence, .. } => Some(Grant { at, id, cost, worker, token, fence }),
             _ => None,

@@ -61,6 +61,12 @@ pub(super) enum By {
     Run,
     /// `run` of a job that panics in the end.
     Panic,
+    /// A job that fails so many attempts and is tried again at most `times`, `wait` after each.
+    Retry {
+        failures: u32,
+        times: u32,
+        wait: u64,
+    },
 }
 
 #[derive(Debug)]
@@ -114,6 +120,20 @@ impl Plan {
         let participants = (0..3 + draw.random.below(6)).map(|_| draw.participant()).collect();
         let steps = (0..6 + draw.random.below(12)).map(|_| draw.step()).collect();
         Plan { begin, rules, valves, tokens: draw.tokens, participants, steps }
+    }
+
+    /// The same, but for some calls that are tried again.
+    pub(super) fn with_retries(mut self, seed: u64) -> Plan {
+        let random = &mut Random(!seed);
+        for act in self.participants.iter_mut().flatten() {
+            if let Act::Call(call) = act {
+                if call.by == By::Run || random.one_in(4) {
+                    let (failures, times) = (random.below(4) as u32, random.below(4) as u32);
+                    call.by = By::Retry { failures, times, wait: random.time() };
+                }
+            }
+        }
+        self
     }
 
     pub(super) fn calls(&self) -> usize {

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 use valve::testing::ManualClock;
-use valve::{CancelToken, Error, MemoryStore, Permit, Running, Stats, Valve};
+use valve::{CancelToken, Error, Job, MemoryStore, Permit, Retry, Running, Stats, Step as Tries, Valve};
 
 /// What came of a schedule.
 pub(super) struct Course {
@@ -76,6 +76,18 @@ fn keeps(rule: &RulePlan, starts: &[(u64, u32)]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// How a retried call can fail.
+enum Tried {
+    Refused(Error),
+    Failed,
+}
+
+impl From<Error> for Tried {
+    fn from(error: Error) -> Tried {
+        Tried::Refused(error)
+    }
 }
 
 /// All that acts share.
@@ -172,7 +184,7 @@ impl Stage {
             self.world(None).close(self.now(), valve);
             handle.close();
             let stats = handle.stats();
-            if (stats.running, stats.queued) != (0, 0) {
+            if (stats.running, stats.queued, stats.backing_off) != (0, 0, 0) {
                 return Err(self.story(&format!("in the end, {stats:?}")));
             }
         }
@@ -237,10 +249,43 @@ impl Stage {
                 };
                 catch_unwind(AssertUnwindSafe(|| job.run(unwinds))).unwrap_or(Ok(()))
             }
+            By::Retry { failures, times, wait } => {
+                match self.try_again(number, call, job, (failures, times, wait)) {
+                    Err(Tried::Refused(error)) => Err(error),
+                    Err(Tried::Failed) => return self.gave_up(number),
+                    Ok(()) => Ok(()),
+                }
+            }
         };
         if let Err(error) = result {
             self.failed(number, &error);
         }
+    }
+
+    fn try_again(
+        &self,
+        number: usize,
+        call: &Call,
+        job: Job<'_>,
+        (failures, times, wait): (u32, u32, u64),
+    ) -> Result<(), Tried> {
+        job.retry(Retry::times(times)).run(|running, attempt| {
+            self.started(number, running.admitted_at());
+            self.clock.sleep(Duration::from_micros(call.takes));
+            if attempt <= failures.min(times) {
+                self.world(None).backs_off(self.now(), number, wait);
+            } else {
+                self.world(None).ends(self.now(), number);
+            }
+            let failed = attempt <= failures;
+            if failed { Tries::After(Duration::from_micros(wait), Tried::Failed) } else { Tries::Done(()) }
+        })
+    }
+
+    /// A retried call ended with its own error: it was tried often enough, or it was too late for more.
+    fn gave_up(&self, number: usize) {
+        let late = self.world.lock().waits(number).then_some(number);
+        self.world(late).gave_up(self.now(), number);
     }
 
     fn failed(&self, number: usize, error: &Error) {

@@ -4,6 +4,7 @@
 //! exactly who starts when; only of early refusals, which a valve may find out sooner or later, it checks that they are true.
 
 mod judge;
+mod retried;
 
 use super::plan::{By, Call, Plan, ValvePlan};
 use super::spent::Spent;
@@ -15,6 +16,10 @@ pub(super) struct World {
     valves: Vec<ValveState>,
     cancelled: Vec<bool>,
     calls: Vec<CallState>,
+    /// Attempts before the last of their calls: when they started, and what they cost.
+    tried: Vec<(u64, u32)>,
+    /// How many times a call has backed off.
+    back_offs: u64,
     pub(super) trace: Vec<String>,
     /// The first thing that was not as it must be.
     pub(super) broken: Option<String>,
@@ -56,6 +61,8 @@ enum Fate {
     Runs {
         since: u64,
     },
+    /// It is to be tried again at this tick; the second number says in which order such calls were to.
+    BacksOff(u64, u64),
     Ended {
         started: Option<u64>,
     },
@@ -92,6 +99,8 @@ impl World {
             valves: plan.valves.iter().map(valve).collect(),
             cancelled: vec![false; plan.tokens],
             calls: Vec::new(),
+            tried: Vec::new(),
+            back_offs: 0,
             trace: Vec::new(),
             broken: None,
         }
@@ -110,6 +119,9 @@ impl World {
     /// Learns from the figures which waits have ended for lateness, before those calls are seen to end: when a valve finds
     /// out is its own affair. `told` has just been told so.
     pub(super) fn observe(&mut self, now: u64, stats: &[Stats], told: Option<usize>) {
+        for (valve, stats) in stats.iter().enumerate() {
+            self.come_back(valve, now, stats.backing_off);
+        }
         if let Some(told) = told.filter(|told| self.calls[*told].fate == Fate::Waits) {
             // It was not to start instead.
             self.drive(self.calls[told].call.valve, now);
@@ -309,7 +321,8 @@ impl World {
         result: &Result<(), Error>,
     ) {
         self.note(now, format_args!("drained {valve}: {result:?}"));
-        let empty = self.valves[valve].running == 0 && self.queued(valve).next().is_none();
+        let owed = self.queued(valve).next().is_some() || self.backing_off(valve).next().is_some();
+        let empty = self.valves[valve].running == 0 && !owed;
         let right = match result {
             Ok(()) => empty,
             Err(Error::Timeout { waited, .. }) => {
@@ -326,7 +339,8 @@ impl World {
 
     /// Whether there was any.
     fn end_waits(&mut self, end: End, whose: impl Fn(&CallState) -> bool) -> bool {
-        let ended = self.calls.iter_mut().filter(|state| state.fate == Fate::Waits && whose(state));
+        let waits = |fate: Fate| matches!(fate, Fate::Waits | Fate::BacksOff(..));
+        let ended = self.calls.iter_mut().filter(|state| waits(state.fate) && whose(state));
         ended.map(|state| state.fate = Fate::Ends(end)).count() > 0
     }
 
@@ -341,7 +355,7 @@ impl World {
             Fate::Ended { started: Some(at) } | Fate::Runs { since: at } => Some((at, state.call.cost)),
             _ => None,
         };
-        let mut starts: Vec<_> = self.calls.iter().filter_map(started).collect();
+        let mut starts: Vec<_> = self.calls.iter().filter_map(started).chain(self.tried.clone()).collect();
         starts.sort_unstable();
         starts
     }

@@ -71,14 +71,16 @@ fn the_engine_is_asked_only_when_a_worker_is_free() {
 fn a_run_that_waits_for_another_key_holds_no_worker() {
     let stage = Stage::new();
     let throttle = stage.builder(100).workers(1).build().unwrap();
-    // a is due at 100 and waits for b, which is due at 110 and waits for c, which is due at 120: on one worker.
-    for (at, key) in [(0, "a"), (10, "b"), (20, "c")] {
+    // a runs from 100 on and waits at 105 for b, which waits for c: both are due by then and have no worker.
+    for (at, key) in [(0, "a"), (2, "b"), (4, "c")] {
         stage.exec(&throttle, at, key, work(1));
+        stage.exec(&throttle, 10, key, work(4));
     }
     let (tell, calls) = (stage.clone(), throttle.clone());
     stage.at(30, move || {
         let (outer, for_b) = (tell.clone(), calls.clone());
         let job = calls.job("a", move |_run| {
+            outer.clock.sleep(ms(5));
             let (inner, for_c) = (outer.clone(), for_b.clone());
             let b = for_b.job("b", move |_run| {
                 inner.wait_here(&for_c, "c", work(3).takes(5), None);
@@ -90,7 +92,7 @@ fn a_run_that_waits_for_another_key_holds_no_worker() {
         assert_eq!(job.exec().unwrap(), Ran::Later);
     });
     stage.until(10_000);
-    assert_eq!(stage.traced(&["wait"]), ["125 wait 2: Ok(2)", "125 wait 3: 3"]);
+    assert_eq!(stage.traced(&["wait"]), ["110 wait 2: Ok(2)", "110 wait 3: 3"]);
     check_stats(&throttle, (0, 0, 0, 0));
 }
 

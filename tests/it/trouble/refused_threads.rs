@@ -104,6 +104,38 @@ fn leases() {
     before.check_back();
 }
 
+#[cfg(feature = "redis")]
+#[test]
+fn a_client_that_is_refused_its_threads_is_an_error() {
+    alone(concat!(module_path!(), "::a_client_that_is_refused_its_threads_is_an_error"), || {
+        Valve::builder("first").build().unwrap();
+        let before = Footprint::settled();
+        let stingy = Refusing::new();
+        for _ in 0..3 {
+            refused(valve::Redis::open("redis://127.0.0.1:1"));
+        }
+        drop(stingy);
+        before.check_back();
+        let client = valve::Redis::open("redis://127.0.0.1:1").unwrap();
+        assert!(client.check().is_err());
+        drop(client);
+        before.check_back();
+    });
+}
+
+#[test]
+fn a_lease_that_no_thread_renews_is_lost_with_a_word() {
+    alone(concat!(module_path!(), "::a_lease_that_no_thread_renews_is_lost_with_a_word"), || {
+        let store = Hooked::new(MemoryStore::new(), Some(Remote::default()), |_| Ok(()));
+        let valve = Valve::builder("remote").global_concurrency(1, millis(300)).store(store).build().unwrap();
+        let stingy = Refusing::new();
+        let result = valve.job().run(|running| wait_until(|| running.is_aborted()));
+        drop(stingy);
+        assert!(matches!(result, Err(Error::LeaseLost)), "{result:?}");
+        valve.job().max_wait(seconds(5)).run(|running| nap(500 + u64::from(running.is_aborted()))).unwrap();
+    });
+}
+
 #[track_caller]
 fn refused(result: Result<impl std::fmt::Debug, Error>) {
     match result {

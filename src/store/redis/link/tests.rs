@@ -88,6 +88,20 @@ fn a_server_that_hangs_in_the_handshake_is_given_up_at_the_deadline() {
 }
 
 #[test]
+fn whatever_fails_in_the_handshake_nothing_was_done() {
+    for stalls in [false, true] {
+        let fake = Fake::new(move |peer| {
+            peer.command();
+            if stalls {
+                peer.stall();
+            }
+        });
+        let error = Link::connect(&fake.target(), &within_ms(200)).err().unwrap();
+        assert_eq!(error.executed(), Executed::No, "{error}");
+    }
+}
+
+#[test]
 fn a_time_that_is_none_is_no_handshake() {
     for answer in [&b"+OK\r\n"[..], b"*1\r\n$1\r\n1\r\n", b"*2\r\n$1\r\nx\r\n$1\r\n1\r\n", b":5\r\n"] {
         let fake = Fake::new(move |peer| {

@@ -5,7 +5,7 @@
 -- ARGV[1]  not-after: the last time of the server's clock at which this may take effect; 0 if any will do
 -- ARGV[2]  the numbers of the ask
 --
--- Numbers are microseconds, or counts, as big-endian doubles: all stay below 2^53 and are exact. They become text by
+-- Numbers are microseconds, or counts, as big-endian doubles: all stay below 2^53 and are exact. Times become text by
 -- "%.0f" only, for ".." keeps 14 digits.
 --
 -- A reply is TIME, a byte (0 done, 1 stale: nothing changed) and what the script adds. An error is returned, never raised,

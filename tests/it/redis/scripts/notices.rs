@@ -8,17 +8,17 @@ use crate::redis::world::Counter;
 use crate::support::{ms, secs};
 
 /// One who hears all notices of the default prefix.
-struct Listener(Client);
+pub(super) struct Listener(Client);
 
 impl Listener {
-    fn new(server: &Server) -> Listener {
+    pub(super) fn new(server: &Server) -> Listener {
         let mut client = server.client();
         client.ask(&[b"SUBSCRIBE", b"valve:notices"]).unwrap();
         Listener(client)
     }
 
     /// What was said since the last time.
-    fn heard(&mut self, server: &Server) -> Vec<String> {
+    pub(super) fn heard(&mut self, server: &Server) -> Vec<String> {
         server.cli(&["PUBLISH", "valve:notices", "end"]);
         let mut heard = Vec::new();
         loop {
@@ -32,7 +32,7 @@ impl Listener {
 }
 
 /// Asks for slots under these names, of two that there are, giving back others.
-fn take(store: &RedisStore, tokens: &[u128], releases: &[u128], waits: bool) -> Answer {
+pub(super) fn take(store: &RedisStore, tokens: &[u128], releases: &[u128], waits: bool) -> Answer {
     let [tokens, releases] =
         [tokens, releases].map(|names| names.iter().copied().map(Token).collect::<Vec<_>>());
     let (rules, costs) = (RuleSet::default(), vec![1; tokens.len()]);

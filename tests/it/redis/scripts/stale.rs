@@ -1,6 +1,7 @@
 //! A command that comes after its caller gave up changes nothing, except that what it gives back is given back.
 
 use crate::redis::resp::Reply;
+use crate::redis::scripts::notices::{Listener, take};
 use crate::redis::scripts::{LEASES, STATE, contents, on_manual_time, turn_to};
 use crate::redis::server::Server;
 use crate::redis::world::Counter;
@@ -93,4 +94,16 @@ fn a_late_ask_still_gives_back_what_it_carries() {
     let release: [&[u8]; 4] = [b"valve:notices", b"id", &1_u128.to_be_bytes(), &7_u128.to_be_bytes()];
     assert!(late(&server, ADMIT, START - 1, &ask(1), &release));
     assert_eq!(counter.renew(secs(60), &[1, 2, 7]).unwrap(), [false, true, false]);
+}
+
+#[test]
+fn those_who_wait_are_told_of_what_a_late_ask_gave_back() {
+    let server = Server::start();
+    let store = on_manual_time(&server);
+    turn_to(&server, START);
+    take(&store, &[1, 2, 3], &[], true);
+    let mut listener = Listener::new(&server);
+    let release: [&[u8]; 4] = [b"valve:notices", b"id", &1_u128.to_be_bytes(), &7_u128.to_be_bytes()];
+    assert!(late(&server, ADMIT, START - 1, &ask(1), &release));
+    assert_eq!(listener.heard(&server), ["fid"]);
 }

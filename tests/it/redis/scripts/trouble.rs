@@ -91,7 +91,8 @@ fn a_missing_right_is_found_before_anything_is_spent() {
             continue;
         }
         let error = result.unwrap_err();
-        assert_eq!(error.kind(), StoreErrorKind::Permission, "without {right}: {error}");
+        let refused = (StoreErrorKind::Permission, Executed::No);
+        assert_eq!((error.kind(), error.executed()), refused, "without {right}: {error}");
         assert_eq!((contents(&server, STATE), leases(&server)), before, "without {right}: {error}");
         let left = if right == "zcount" { 1 } else { 2 };
         assert_eq!(full.admit(&[1; 3]).unwrap().granted, left, "without {right}");

@@ -109,7 +109,6 @@ fn three_processes_run_a_key_once_per_window_between_them() {
     let log = entries(&server);
     let runs = check_windows(&log, 100, Between::All);
     let keys = check_covered(&log);
-    println!("{} calls, {runs} runs, {keys} last calls", log.iter().filter(|e| e.what == "call").count());
     assert!(runs >= 150, "{runs} runs");
     assert!(keys >= 150, "{keys} last calls");
     for by in ["a", "bb", "ccc"] {

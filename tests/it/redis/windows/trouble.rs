@@ -36,6 +36,35 @@ fn a_frozen_server_delays_a_run_by_the_clients_timeout() {
 }
 
 #[test]
+fn five_calls_to_a_frozen_server_are_waited_for_and_no_more() {
+    let server = Server::start();
+    let timeout = ms(400);
+    let throttle = hasty(&server.url(), 100, timeout);
+    assert_eq!(call(&throttle, "warm"), Ran::Now);
+    server.freeze();
+    let took: Vec<_> = ["1", "2", "3", "4"]
+        .map(|key| {
+            let watch = Stopwatch::start();
+            assert_eq!(call(&throttle, key), Ran::Now);
+            watch.elapsed()
+        })
+        .into();
+    // Two calls for each run; the fifth opens the breaker. An attempt to connect that an earlier call began ends earlier.
+    let at_least = timeout * 3 / 4;
+    assert!(took[0] >= at_least * 2 && took[1] >= at_least * 2, "{took:?}");
+    assert!(took[2] >= at_least, "{took:?}");
+    assert!(took[3] < timeout, "an engine that hung five times is still waited for: {took:?}");
+    server.thaw();
+    let watch = Stopwatch::start();
+    wait_until("a window is on the server again", || {
+        let _ = call(&throttle, "again");
+        nap(20);
+        server.cli(&["EXISTS", "t:again"]).int() == 1
+    });
+    assert!(watch.elapsed() < Duration::from_secs(20), "{:?}", watch.elapsed());
+}
+
+#[test]
 fn jobs_run_while_the_server_is_gone_and_windows_are_shared_again_once_it_is_back() {
     let mut server = Server::start();
     let throttle = hasty(&server.url(), 200, ms(300));

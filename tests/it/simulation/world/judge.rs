@@ -24,6 +24,10 @@ impl World {
             self.expect(shown == counted, |_| {
                 format!("valve {valve} at {now}: stats are (queued, running, started, timed out, cancelled, refused) {shown:?}, not {counted:?}")
             });
+            let away = self.backing_off(valve).count();
+            self.expect(stats.backing_off == away, |_| {
+                format!("valve {valve} at {now}: {} back off, not {away}", stats.backing_off)
+            });
             let why = self.why(valve, now, stats);
             self.expect(why, |_| {
                 format!("valve {valve} at {now}: {queued} wait because of {:?}", stats.blocked_by)
@@ -33,6 +37,11 @@ impl World {
             let state = &self.calls[number];
             let right = match state.fate {
                 Fate::Starts(_) | Fate::Ends(_) => false,
+                Fate::BacksOff(until, _) => until > now,
+                // One that comes back at its deadline itself has the rest of that instant.
+                Fate::Waits if matches!(state.call.by, By::Retry { .. }) => {
+                    state.deadline.is_none_or(|deadline| deadline >= now)
+                }
                 Fate::Waits => state.deadline.is_none_or(|deadline| deadline > now),
                 Fate::Runs { .. } | Fate::Ended { .. } => true,
             };

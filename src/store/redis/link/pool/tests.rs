@@ -245,6 +245,19 @@ fn connections_that_died_while_idle_fail_one_call_at_most() {
 }
 
 #[test]
+fn a_command_of_which_nothing_could_be_sent_goes_out_on_another_connection() {
+    let fake = Fake::answering(|peer, _| {
+        peer.say(b"+PONG\r\n");
+        Then::Listen
+    });
+    let pool = fake.pool(1, LONG);
+    let closer = pool.on_link(&within_ms(60_000), |link| Ok(link.closer())).unwrap().unwrap();
+    closer.close();
+    assert_eq!(ping(&pool).unwrap(), pong());
+    assert_eq!(fake.accepted(), 2);
+}
+
+#[test]
 fn a_long_idle_connection_is_looked_at_before_it_is_used() {
     let fake = Fake::answering(|_, _| Then::HangUp);
     let traffic = Traffic::new("the fake".to_owned(), SECOND);

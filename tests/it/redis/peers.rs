@@ -1,0 +1,5 @@
+//! Faults that users of other shared limiters reported, each as a small input with the right value.
+
+mod counting;
+mod keys;
+mod slots;
