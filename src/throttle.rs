@@ -179,6 +179,15 @@ impl<T, E> Clone for ThrottleWindow<T, E> {
     }
 }
 
+/// In a forked child nothing is given back: other threads may have left locks taken there, and closures half done.
+impl<T, E> Drop for ThrottleWindow<T, E> {
+    fn drop(&mut self) {
+        if os::forked() {
+            std::mem::forget(Arc::clone(&self.core));
+        }
+    }
+}
+
 impl<T, E> fmt::Debug for ThrottleWindow<T, E> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("ThrottleWindow").field("prefix", &self.core.prefix()).finish_non_exhaustive()

@@ -10,6 +10,9 @@ const COLUMN: Duration = Duration::from_millis(50);
 /// Events of a column, from one on.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
+/// By number.
+const INSTANCES: [char; crate::INSTANCES] = ['1', '2', '3'];
+
 pub(crate) fn draw(entries: &[Entry], rooms: &[usize]) -> String {
     let end = entries.last().map_or(Duration::ZERO, |entry| entry.at);
     let columns = column(end) + 1;
@@ -22,7 +25,7 @@ pub(crate) fn draw(entries: &[Entry], rooms: &[usize]) -> String {
             let place = column(entry.at);
             match entry.what {
                 What::Event => events[place] += 1,
-                What::Start => runs[place] = char::from(b'1' + entry.instance as u8),
+                What::Start => runs[place] = INSTANCES[entry.instance],
                 What::End => {}
             }
         }

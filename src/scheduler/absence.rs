@@ -13,8 +13,10 @@ use shuttle::thread_local;
 pub(crate) trait Counted {
     /// The thread begins to wait.
     fn leaves(&self);
-    /// It has ended to wait.
+    /// It goes on.
     fn returns(&self);
+    /// Whether nobody could take the place of one more thread that waits.
+    fn is_exhausted(&self) -> bool;
 }
 
 thread_local! {
@@ -36,6 +38,13 @@ pub(crate) fn counted<T>(by: Rc<dyn Counted>, work: impl FnOnce() -> T) -> T {
 fn set(by: Option<Rc<dyn Counted>>) -> Option<Rc<dyn Counted>> {
     // A thread that is ending has no thread-locals any more, and nobody counts on it either.
     COUNTED_BY.try_with(|counted| counted.replace(by)).ok().flatten()
+}
+
+/// Whether somebody counts on the calling thread who could not have another take its place.
+pub(crate) fn is_indispensable() -> bool {
+    COUNTED_BY
+        .try_with(|counted| counted.borrow().as_ref().is_some_and(|by| by.is_exhausted()))
+        .unwrap_or(false)
 }
 
 /// While it lives, the calling thread does not count.

@@ -19,7 +19,7 @@ use crate::clock::{Clock, LONGEST, Tick, duration, ticks_up};
 use crate::event::caught;
 use crate::os;
 use crate::planted::fault;
-use crate::scheduler::{Scheduler, Timed, Timer, TimerKey};
+use crate::scheduler::{Scheduler, Timed, Timer, TimerKey, is_indispensable};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::valve::Valve;
 #[cfg(any(test, feature = "testing"))]
@@ -179,7 +179,7 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Core<T, E> {
             Some(timeout) if timeout < duration(LONGEST) => Waits::Until(ticks_up(timeout)),
             _ => Waits::ForEver,
         };
-        if (inside::runs_key(self.address(), key) && !fault("T101")) || self.workers.is_exhausted() {
+        if (inside::runs_key(self.address(), key) && !fault("T101")) || is_indispensable() {
             return Err(ThrottleError::WouldDeadlock { key: key.to_owned() });
         }
         let since = self.clock.now();
@@ -387,6 +387,21 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Core<T, E> {
 impl<T, E> Core<T, E> {
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
+    }
+}
+
+/// The timers of windows that nobody waits for go with the throttle: they may be due in weeks.
+impl<T, E> Drop for Core<T, E> {
+    fn drop(&mut self) {
+        if os::forked() {
+            return;
+        }
+        for shard in &self.shards {
+            let armed = shard.0.lock().armed.take();
+            if let Some((_, timer)) = armed {
+                self.scheduler.cancel(timer);
+            }
+        }
     }
 }
 

@@ -63,6 +63,13 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Core<T, E> {
                 return Err(ThrottleError::Valve(error));
             }
         };
+        // Waiting for the permit may have taken long.
+        let shard = self.shard(slot.hash);
+        if shard.destroyed {
+            self.leave(shard);
+            return Err(ThrottleError::Destroyed { key: slot.key.to_string() });
+        }
+        drop(shard);
         match self.attempt(slot, Phase::Leading, Write::IfAbsent, permit) {
             Attempt::Gave => Ok(Ran::Now),
             Attempt::Failed(error) => Err(ThrottleError::Run(error)),

@@ -48,8 +48,8 @@ struct State {
     /// Threads that wait for something else inside a task, or are stuck in the engine.
     away: usize,
     started: u64,
-    /// So many of those that find nothing to do end.
-    dismissed: usize,
+    /// Threads that find nothing to do end, until the next task.
+    resting: bool,
     stopping: bool,
 }
 
@@ -109,6 +109,7 @@ impl Workers {
     /// Has a thread run the task. If none can be had at all, it is dropped right here, so it must mind being dropped.
     pub(super) fn submit(&self, task: Task, urgency: Urgency) {
         let mut state = self.pool.state.lock();
+        state.resting = false;
         match urgency {
             Urgency::InTurn => state.in_turn.push_back(task),
             Urgency::AtOnce => state.at_once.push_back(task),
@@ -116,11 +117,6 @@ impl Workers {
         let call = state.call(self.pool.bound);
         drop(state);
         self.pool.answer(call);
-    }
-
-    /// Whether nobody could take the place of one more thread that waits.
-    pub(super) fn is_exhausted(&self) -> bool {
-        self.pool.is_own_thread() && self.pool.state.lock().away >= EXTRA_MAX
     }
 
     /// Takes back the tasks that no thread has taken up.
@@ -204,8 +200,7 @@ impl Pool {
                 let _ = caught(|| counted(by, task));
                 continue;
             }
-            if state.stopping || state.threads > self.bound || state.dismissed > 0 {
-                state.dismissed = state.dismissed.saturating_sub(1);
+            if state.stopping || state.resting || state.threads > self.bound {
                 state.threads -= 1;
                 return;
             }
@@ -234,7 +229,7 @@ impl Pool {
     fn dismiss(&self) {
         let mut state = self.state.lock();
         let idle = std::mem::take(&mut state.idle);
-        state.dismissed += idle.len();
+        state.resting = true;
         drop(state);
         for parker in idle {
             parker.unpark();
@@ -249,6 +244,10 @@ impl Counted for Arc<Pool> {
 
     fn returns(&self) {
         Pool::returns(self);
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.state.lock().away >= EXTRA_MAX
     }
 }
 

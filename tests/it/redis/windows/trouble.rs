@@ -49,10 +49,9 @@ fn five_calls_to_a_frozen_server_are_waited_for_and_no_more() {
             watch.elapsed()
         })
         .into();
-    // Two calls for each run; the fifth opens the breaker. An attempt to connect that an earlier call began ends earlier.
-    let at_least = timeout * 3 / 4;
-    assert!(took[0] >= at_least * 2 && took[1] >= at_least * 2, "{took:?}");
-    assert!(took[2] >= at_least, "{took:?}");
+    // Two calls for each run, of which the first waits for all its time; a later one may learn from the attempt to connect
+    // that an earlier one began. The fifth opens the breaker.
+    assert!(took[..3].iter().sum::<Duration>() >= timeout * 2, "{took:?}");
     assert!(took[3] < timeout, "an engine that hung five times is still waited for: {took:?}");
     server.thaw();
     let watch = Stopwatch::start();
