@@ -184,7 +184,7 @@ impl Leases {
         }
     }
 
-    /// The ask that took releases along may not have been carried out.
+    /// The ask that took releases along is over: those that are still there may not have been carried out.
     pub(crate) fn stranded(&mut self) {
         for release in &mut self.unsent {
             release.riding = false;

@@ -5,6 +5,7 @@ mod call;
 mod cancel;
 mod closing;
 mod core;
+mod failing;
 mod job;
 mod later;
 mod leasing;

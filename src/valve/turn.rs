@@ -2,29 +2,22 @@
 
 use super::call::Call;
 use super::core::{After, Core, Grant, Offer, Phase, Scratch, State, Waiting};
-use super::settings::OnStoreError;
 use crate::clock::Tick;
 use crate::error::{Error, Executed, StoreError, StoreErrorKind};
-use crate::event::{Event, caught, say};
+use crate::event::{Event, caught};
 use crate::lease::{Lease, RIDES};
 use crate::planted::fault;
 use crate::scheduler::{Asked, Hint, Next, Outcome, Waiter, Why};
-use crate::store::{Answer, Ask, Deadline, Errand, Gate, Refusal, Slots};
+use crate::store::{Answer, Ask, Deadline, Gate, Refusal, Slots};
 use crate::sync::{MutexGuard, Ordering};
 use std::num::NonZeroU64;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The most jobs offered to the store in one ask.
 const BATCH: usize = 64;
 /// How often one thread asks for others before the scheduler goes on in its place: its own work waits meanwhile.
 const ROUNDS: usize = 32;
-/// A store that failed is asked again no sooner than this.
-const AFTER_FAILURE: Tick = 1_000;
-/// What no breaker holds back, a store that never blocks or what concerns one id, fails for a reason that takes longer to
-/// go away: the first pause, doubled three times.
-const AFTER_OWN_FAILURE: Tick = 50_000;
-
 /// What came of an ask.
 enum Reply {
     Answer(Answer),
@@ -34,16 +27,16 @@ enum Reply {
 }
 
 /// What an answer means for those asked for, in order.
-struct Verdict {
-    granted: usize,
-    at: u64,
-    sent: Tick,
+pub(super) struct Verdict {
+    pub(super) granted: usize,
+    pub(super) at: u64,
+    pub(super) sent: Tick,
     /// The fencing token of the first.
-    fence: Option<NonZeroU64>,
+    pub(super) fence: Option<NonZeroU64>,
     /// What the next one was told.
-    refused: Option<Hint>,
+    pub(super) refused: Option<Hint>,
     /// All those not granted fail with this.
-    failed: Option<StoreError>,
+    pub(super) failed: Option<StoreError>,
 }
 
 impl Core {
@@ -308,30 +301,6 @@ impl Core {
         }
     }
 
-    /// Tells the store's breaker, or, if it has none, whoever listens. A store that answers that this id's state is unreadable
-    /// is well: that concerns nobody else.
-    fn report(&self, result: Result<(), &StoreError>) {
-        let own =
-            result.err().filter(|error| self.remote.is_none() || error.kind() == StoreErrorKind::Corrupt);
-        if let Some(remote) = &self.remote {
-            remote.report(if own.is_some() { Ok(()) } else { result }, self.clock.now());
-        }
-        if own.is_some() || result.is_ok() {
-            self.note_own(own);
-        }
-    }
-
-    /// Says once when the store fails for this id alone, and once when it is back.
-    fn note_own(&self, error: Option<&StoreError>) {
-        let mut failing = self.failing.lock();
-        if failing.is_some() == error.is_some() {
-            return;
-        }
-        *failing = error.cloned();
-        drop(failing);
-        self.say(error.cloned());
-    }
-
     /// Takes a reply under the lock: ends the turn, keeps the hint, and says what it means for those asked for.
     #[expect(clippy::too_many_arguments, reason = "an ask is what it is: who, what, when, and the answer")]
     fn conclude(
@@ -344,9 +313,6 @@ impl Core {
         now: Tick,
         after: &mut After,
     ) -> Verdict {
-        if !matches!(reply, Reply::Answer(_)) {
-            state.leases.stranded();
-        }
         let verdict = match reply {
             Reply::Answer(answer) => {
                 state.failures = 0;
@@ -368,14 +334,12 @@ impl Core {
                 if let Some(global) = offer.global.filter(|_| error.executed() == Executed::Unknown) {
                     self.abandon(state, &offer.tokens, sent, global.ttl_ticks());
                 }
-                // With a breaker it is that which holds back the next.
-                let own = self.remote.is_none() || error.kind() == StoreErrorKind::Corrupt;
-                let pause = if own { AFTER_OWN_FAILURE << state.failures.min(3) } else { AFTER_FAILURE };
-                state.failures = if own { state.failures.saturating_add(1) } else { 0 };
+                let pause = self.pause_after(&error, state);
                 self.without_store(error, now + pause, sent, offer)
             }
             Reply::Down(until, error) => self.without_store(error, until, sent, offer),
         };
+        state.leases.stranded();
         self.look_after_releases(state, after);
         let mut scratch = Scratch::default();
         if let Some(Hint { why: Why::Paused, not_before, .. }) = verdict.refused {
@@ -409,19 +373,6 @@ impl Core {
         Hint { cost, not_before: not_before.max(now), why, rate }
     }
 
-    fn without_store(&self, error: StoreError, until: Tick, sent: Tick, offer: &Offer) -> Verdict {
-        let asked = offer.costs.len();
-        let (granted, failed) = match self.on_store_error {
-            OnStoreError::Wait if !fault("V63") => (0, None),
-            OnStoreError::Fail if fault("V64") => (0, None),
-            OnStoreError::Open if !fault("V65") => (asked, None),
-            OnStoreError::Wait | OnStoreError::Fail | OnStoreError::Open => (0, Some(error)),
-        };
-        let hint = Hint { cost: 0, not_before: until, why: Why::Store, rate: None };
-        let refused = matches!(self.on_store_error, OnStoreError::Wait).then_some(hint);
-        Verdict { granted, at: self.clock.wall(), sent, fence: None, refused, failed }
-    }
-
     /// Settles those refused for good.
     fn refuse(&self, state: &mut State, scratch: &mut Scratch, now: Tick, after: &mut After) {
         for refused in scratch.refused.drain(..) {
@@ -433,49 +384,6 @@ impl Core {
                 self.timeout(state, waiter.since, refused.why, refused.retry_at, now)
             };
             self.fail(waiter, error, after);
-        }
-    }
-
-    fn send_for_worker(&self) {
-        let Some(remote) = &self.remote else { return };
-        let errand: Weak<dyn Errand> = self.me.clone();
-        if let Err(error) = remote.submit(&self.clock, errand) {
-            say(log::Level::Warn, format_args!("valve {:?} cannot ask its store: {error}", self.id));
-            let mut state = self.state.lock();
-            state.errand = false;
-            state.queue.hold(Why::Store, self.clock.now() + AFTER_OWN_FAILURE);
-            self.drive(state);
-        }
-    }
-
-    /// The store turned bad, or good again.
-    pub(super) fn turned(&self, down: Option<StoreError>) {
-        let mut after = After::default();
-        let mut state = self.state.lock();
-        match &down {
-            Some(error) if self.on_store_error == OnStoreError::Fail => {
-                while let Some(waiter) = state.queue.pop() {
-                    self.fail(waiter, Error::StoreUnavailable(error.clone()), &mut after);
-                }
-            }
-            Some(_) => {}
-            None => state.queue.store_back(),
-        }
-        self.drive(state);
-        after.act(self);
-        self.say(down);
-    }
-
-    fn say(&self, down: Option<StoreError>) {
-        match down {
-            Some(error) => {
-                say(log::Level::Warn, format_args!("valve {:?}: the store is unavailable: {error}", self.id));
-                self.tell(Event::StoreError { error });
-            }
-            None => {
-                say(log::Level::Info, format_args!("valve {:?}: the store answers again", self.id));
-                self.tell(Event::StoreBack);
-            }
         }
     }
 }

@@ -25,12 +25,16 @@ if ended > 0 and count > 0 then
   end
 end
 
-local added, size, highest = {'ZADD', leases, 'XX', 'CH'}, 4, 0
+local added, size, highest = {'ZADD', leases, 'XX', 'CH'}, 4, now + ttl
+local score = format('%.0f', highest)
 for lease = 1, count do
   if not scores or scores[lease] then
-    local finish = now + (ttl > 0 and ttl or unpack('>d', ARGV[2], lengths + 8 * (lease - 1)))
-    if finish > highest then highest = finish end
-    added[size + 1], added[size + 2], size = format('%.0f', finish), tokens[lease], size + 2
+    if ttl == 0 then
+      local finish = now + unpack('>d', ARGV[2], lengths + 8 * (lease - 1))
+      if finish > highest then highest = finish end
+      score = format('%.0f', finish)
+    end
+    added[size + 1], added[size + 2], size = score, tokens[lease], size + 2
   end
 end
 
@@ -61,8 +65,9 @@ if held > 0 or head and stepped then
 end
 
 -- (A test's own commands go here.)
+if not scores then return pack('>dB', time, 0) .. ('\1'):rep(count) end
 local answer = {}
 for lease = 1, count do
-  answer[lease] = (not scores or scores[lease]) and '\1' or '\0'
+  answer[lease] = scores[lease] and '\1' or '\0'
 end
 return pack('>dB', time, 0) .. table.concat(answer)
