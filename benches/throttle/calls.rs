@@ -55,7 +55,7 @@ fn alone() -> Row {
     Row::new("the closure alone: made, boxed, dropped", || {
         let carried = black_box(CARRIED).to_owned();
         let work: Box<dyn FnOnce() -> u64 + Send> = Box::new(move || carried.len() as u64);
-        black_box(work);
+        drop(black_box(work));
     })
 }
 
@@ -88,8 +88,8 @@ fn many_keys() -> Result<Row, Failure> {
     let keys = keys(MANY);
     keys.iter().try_for_each(|key| open(&throttle, key))?;
     let repeat = move |times| {
-        for time in 0..times {
-            coalesce(&throttle, &keys[time as usize % MANY]);
+        for (_, key) in (0..times).zip(keys.iter().cycle()) {
+            coalesce(&throttle, key);
         }
     };
     Ok(Row { name: "exec, 1,024 keys in turn", repeat: Box::new(repeat) })

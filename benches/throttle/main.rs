@@ -4,6 +4,7 @@
 //! round, in which every variant runs once and in an order that rotates, and the median over the rounds is printed.
 //! Threads are not pinned. `--features redis` adds a server on loopback.
 #![expect(clippy::print_stdout, reason = "its output is the product")]
+#![expect(clippy::disallowed_methods, reason = "a program, not the library: it reads the clock and sleeps")]
 
 mod calls;
 mod counting;

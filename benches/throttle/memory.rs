@@ -105,7 +105,6 @@ fn left(
 }
 
 /// Waits until the windows have passed, and the sweeps after them.
-#[expect(clippy::disallowed_methods, reason = "a program, not the library: it reads the clock and sleeps")]
 fn quiet(throttle: &Throttle) -> Result<(), Failure> {
     let begun = Instant::now();
     loop {

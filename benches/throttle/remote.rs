@@ -47,7 +47,6 @@ pub(crate) fn measure(effort: Effort) -> Result<(), Failure> {
 
 impl Variant {
     /// Runs a second.
-    #[expect(clippy::disallowed_methods, reason = "a bench reads the clock itself")]
     fn round(&self, fresh: &AtomicU64, length: Duration) -> f64 {
         let (runs, begun) = (AtomicU64::new(0), Instant::now());
         thread::scope(|scope| {

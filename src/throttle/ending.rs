@@ -72,6 +72,7 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Core<T, E> {
             drop(guard);
             let ended = self.end_calls(spent);
             let mut guard = shard.0.lock();
+            guard.destroyed = true;
             guard.totals.destroyed += ended;
             if let Some(at) = held {
                 self.arm(&mut guard, hash_in(index), at);

@@ -262,8 +262,7 @@ impl<F> Stage<F> {
 
     /// Whether the engine's key stays taken while this goes on, though the throttle is destroyed.
     pub(super) fn is_held(&self) -> bool {
-        let acquires = fault("destroyed-while-acquiring") && matches!(self, Stage::Acquiring(_));
-        acquires || matches!(self, Stage::Running(Some(_)) | Stage::Ending(_) | Stage::Closing)
+        matches!(self, Stage::Running(Some(_)) | Stage::Ending(_) | Stage::Closing)
     }
 
     /// What is kept of the extension that is on its way.

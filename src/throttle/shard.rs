@@ -177,7 +177,7 @@ impl<T, E> Shard<T, E> {
 
     /// Forgets every key but those that hold the engine's until their runs end.
     pub(super) fn destroy(&mut self, hasher: impl Fn(&str) -> u64) -> Spent<T, E> {
-        self.destroyed = true;
+        self.destroyed = !fault("destroyed-late");
         let holds = self.tally.active > 0 && !fault("T59");
         let mut spent = self.empty();
         if holds {

@@ -127,3 +127,15 @@ fn a_flush_runs_what_is_pending_now() {
     assert_eq!(throttle.stats().trailing, 2);
     throttle.shutdown(Duration::from_secs(10)).unwrap();
 }
+
+#[test]
+fn the_timers_of_idle_windows_go_with_the_throttle() {
+    let clock = ManualClock::new();
+    let throttle = Throttle::builder("sync:").clock(&clock).build().unwrap();
+    for key in 0..100 {
+        assert_eq!(throttle.job(&key.to_string(), |_| Ok(1)).exec().unwrap(), Ran::Now);
+    }
+    assert!(clock.timers() > 0);
+    drop(throttle);
+    assert_eq!(clock.timers(), 0);
+}

@@ -39,12 +39,15 @@ struct Pool {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
-    in_turn: VecDeque<Task>,
-    at_once: VecDeque<Task>,
+    in_turn: Line,
+    at_once: Line,
+    /// Tasks that may begin, each with the urgency it was submitted with: a thread is on its way to each.
+    ready: VecDeque<(Task, Urgency)>,
     idle: Vec<Arc<Parker>>,
     threads: usize,
+    /// Threads that were called and have not looked for a task yet.
+    called: usize,
     /// Threads that wait for something else inside a task, or are stuck in the engine.
     away: usize,
     started: u64,
@@ -53,56 +56,92 @@ struct State {
     stopping: bool,
 }
 
-/// Who takes up a task.
-enum Call {
-    Nobody,
-    Idle(Arc<Parker>),
-    /// A new thread of this number.
-    New(u64),
+/// The tasks of one urgency. Those of the other never take their places.
+#[derive(Default)]
+struct Line {
+    waiting: VecDeque<Task>,
+    /// So many have begun or may begin, without those that are held up.
+    active: usize,
+}
+
+/// Threads to be called once the lock is gone.
+#[derive(Default)]
+struct Summons {
+    idle: Vec<Arc<Parker>>,
+    /// The numbers of new ones.
+    new: Vec<u64>,
 }
 
 impl State {
-    /// Threads that have a task or are about to take one.
-    fn active(&self) -> usize {
-        self.threads.saturating_sub(self.idle.len() + self.away)
+    fn new() -> State {
+        State {
+            in_turn: Line::default(),
+            at_once: Line::default(),
+            ready: VecDeque::new(),
+            idle: Vec::new(),
+            threads: 0,
+            called: 0,
+            away: 0,
+            started: 0,
+            resting: false,
+            stopping: false,
+        }
     }
 
-    fn call(&mut self, bound: usize) -> Call {
-        let active = self.active();
-        let wanted = (!self.in_turn.is_empty() && active < bound)
-            || (!self.at_once.is_empty() && active < bound + EXTRA_MAX);
-        if !wanted {
-            return Call::Nobody;
+    fn line(&mut self, urgency: Urgency) -> &mut Line {
+        match urgency {
+            Urgency::InTurn => &mut self.in_turn,
+            Urgency::AtOnce => &mut self.at_once,
         }
-        if let Some(parker) = self.idle.pop() {
-            return Call::Idle(parker);
-        }
-        if self.threads >= bound.saturating_add(EXTRA_MAX) {
-            return Call::Nobody;
-        }
-        self.threads += 1;
-        self.started += 1;
-        Call::New(self.started - 1)
     }
 
-    /// The next task for a thread that is active.
-    fn take(&mut self, bound: usize) -> Option<Task> {
-        if let Some(task) = self.at_once.pop_front() {
-            return Some(task);
+    /// Lets tasks begin as long as they may, and calls a thread to each.
+    fn proceed(&mut self, bound: usize) -> Summons {
+        for (urgency, most) in [(Urgency::AtOnce, EXTRA_MAX), (Urgency::InTurn, bound)] {
+            while self.line(urgency).active < most {
+                let Some(task) = self.line(urgency).waiting.pop_front() else { break };
+                self.line(urgency).active += 1;
+                self.ready.push_back((task, urgency));
+            }
         }
-        if self.active() > bound { None } else { self.in_turn.pop_front() }
+        let mut calls = Summons::default();
+        while self.called < self.ready.len() {
+            if let Some(parker) = self.idle.pop() {
+                calls.idle.push(parker);
+            } else if self.threads < bound.saturating_add(EXTRA_MAX) {
+                calls.new.push(self.started);
+                self.threads += 1;
+                self.started += 1;
+            } else {
+                // Whoever ends a task takes it.
+                break;
+            }
+            self.called += 1;
+        }
+        calls
+    }
+
+    /// Everything that has not begun.
+    fn clear(&mut self) -> Vec<Task> {
+        let mut tasks = Vec::new();
+        for (task, urgency) in std::mem::take(&mut self.ready) {
+            self.line(urgency).active -= 1;
+            tasks.push(task);
+        }
+        tasks.extend(self.at_once.waiting.drain(..).chain(self.in_turn.waiting.drain(..)));
+        tasks
     }
 }
 
 thread_local! {
-    /// The pool this thread belongs to, by its address.
-    static POOL: Cell<usize> = const { Cell::new(0) };
+    /// The pool this thread belongs to, by its address, and how urgent its task is.
+    static POOL: Cell<(usize, Urgency)> = const { Cell::new((0, Urgency::InTurn)) };
 }
 
 impl Workers {
     /// Threads called `name-0`, `name-1`, ..., of which `bound` work at once.
     pub(super) fn new(name: &'static str, bound: usize, clock: &Clock) -> Workers {
-        let state = Mutex::new(State::default());
+        let state = Mutex::new(State::new());
         Workers { pool: Arc::new(Pool { name, bound, clock: clock.clone(), state }) }
     }
 
@@ -110,20 +149,15 @@ impl Workers {
     pub(super) fn submit(&self, task: Task, urgency: Urgency) {
         let mut state = self.pool.state.lock();
         state.resting = false;
-        match urgency {
-            Urgency::InTurn => state.in_turn.push_back(task),
-            Urgency::AtOnce => state.at_once.push_back(task),
-        }
-        let call = state.call(self.pool.bound);
+        state.line(urgency).waiting.push_back(task);
+        let calls = state.proceed(self.pool.bound);
         drop(state);
-        self.pool.answer(call);
+        self.pool.call(calls);
     }
 
     /// Takes back the tasks that no thread has taken up.
     pub(super) fn clear(&self) -> Vec<Task> {
-        let mut state = self.pool.state.lock();
-        let State { in_turn, at_once, .. } = &mut *state;
-        at_once.drain(..).chain(in_turn.drain(..)).collect()
+        self.pool.state.lock().clear()
     }
 
     /// Lets the threads end that have nothing to do.
@@ -133,10 +167,12 @@ impl Workers {
 
     /// While the guard lives, a thread of this pool that is held up longer than `patience` is replaced.
     pub(super) fn watch(&self, scheduler: &Scheduler, patience: Tick) -> Option<Watched> {
-        if !self.pool.is_own_thread() {
+        let (pool, urgency) = POOL.try_with(Cell::get).ok()?;
+        if pool != self.pool.address() {
             return None;
         }
-        let watch = Arc::new(Watch { pool: Arc::clone(&self.pool), state: Mutex::new(Held::InTime) });
+        let seat = Seat { pool: Arc::clone(&self.pool), urgency };
+        let watch = Arc::new(Watch { seat, state: Mutex::new(Held::InTime) });
         let weak = Arc::downgrade(&watch);
         let owner: Weak<dyn Timed> = weak;
         let at = self.pool.clock.now() + patience;
@@ -159,15 +195,16 @@ impl Drop for Workers {
 }
 
 impl Pool {
-    fn is_own_thread(self: &Arc<Self>) -> bool {
-        POOL.try_with(Cell::get).is_ok_and(|pool| pool == Arc::as_ptr(self).addr())
+    fn address(self: &Arc<Self>) -> usize {
+        Arc::as_ptr(self).addr()
     }
 
-    fn answer(self: &Arc<Self>, call: Call) {
-        match call {
-            Call::Nobody => {}
-            Call::Idle(parker) => parker.unpark(),
-            Call::New(number) => self.start(number),
+    fn call(self: &Arc<Self>, calls: Summons) {
+        for parker in calls.idle {
+            parker.unpark();
+        }
+        for number in calls.new {
+            self.start(number);
         }
     }
 
@@ -179,57 +216,55 @@ impl Pool {
         }
         let mut state = self.state.lock();
         state.threads -= 1;
-        let mut unserved = Vec::new();
+        state.called -= 1;
         // With a thread left, it takes them up in time.
-        if state.threads == 0 {
-            let State { in_turn, at_once, .. } = &mut *state;
-            unserved.extend(at_once.drain(..).chain(in_turn.drain(..)));
-        }
+        let unserved = if state.threads == 0 { state.clear() } else { Vec::new() };
         drop(state);
         drop(unserved);
     }
 
     fn serve(self: &Arc<Self>) {
         let parker = Arc::new(Parker::new(&self.clock));
-        let _ = POOL.try_with(|pool| pool.set(Arc::as_ptr(self).addr()));
+        let mut state = self.state.lock();
         loop {
-            let mut state = self.state.lock();
-            if let Some(task) = state.take(self.bound) {
+            state.called = state.called.saturating_sub(1);
+            while let Some((task, urgency)) = state.ready.pop_front() {
                 drop(state);
-                let by: Rc<dyn Counted> = Rc::new(Arc::clone(self));
-                let _ = caught(|| counted(by, task));
-                continue;
+                self.run(task, urgency);
+                state = self.state.lock();
+                state.line(urgency).active -= 1;
+                // One of those that may begin now is for this thread.
+                state.called += 1;
+                let calls =
+                    if fault("next-task-left") { Summons::default() } else { state.proceed(self.bound) };
+                state.called -= 1;
+                drop(state);
+                self.call(calls);
+                state = self.state.lock();
             }
             if state.stopping || state.resting || state.threads > self.bound {
                 state.threads -= 1;
                 return;
             }
-            if fault("worker-idles-late") {
-                drop(state);
-                state = self.state.lock();
-            }
             state.idle.push(Arc::clone(&parker));
             drop(state);
             parker.park();
+            state = self.state.lock();
         }
     }
 
-    fn leaves(self: &Arc<Self>) {
-        let mut state = self.state.lock();
-        state.away += 1;
-        let call = if fault("T105") { Call::Nobody } else { state.call(self.bound) };
-        drop(state);
-        self.answer(call);
-    }
-
-    fn returns(&self) {
-        self.state.lock().away -= 1;
+    fn run(self: &Arc<Self>, task: Task, urgency: Urgency) {
+        let _ = POOL.try_with(|pool| pool.set((self.address(), urgency)));
+        let by: Rc<dyn Counted> = Rc::new(Seat { pool: Arc::clone(self), urgency });
+        let _ = caught(|| counted(by, task));
     }
 
     fn dismiss(&self) {
         let mut state = self.state.lock();
         let idle = std::mem::take(&mut state.idle);
         state.resting = true;
+        // Each looks for a task once more.
+        state.called += idle.len();
         drop(state);
         for parker in idle {
             parker.unpark();
@@ -237,17 +272,30 @@ impl Pool {
     }
 }
 
-impl Counted for Arc<Pool> {
+/// A thread of a pool, as long as it has a task.
+struct Seat {
+    pool: Arc<Pool>,
+    urgency: Urgency,
+}
+
+impl Counted for Seat {
     fn leaves(&self) {
-        Pool::leaves(self);
+        let mut state = self.pool.state.lock();
+        state.away += 1;
+        state.line(self.urgency).active -= 1;
+        let calls = if fault("T105") { Summons::default() } else { state.proceed(self.pool.bound) };
+        drop(state);
+        self.pool.call(calls);
     }
 
     fn returns(&self) {
-        Pool::returns(self);
+        let mut state = self.pool.state.lock();
+        state.away -= 1;
+        state.line(self.urgency).active += 1;
     }
 
     fn is_exhausted(&self) -> bool {
-        self.state.lock().away >= EXTRA_MAX
+        self.pool.state.lock().away >= EXTRA_MAX
     }
 }
 
@@ -258,7 +306,7 @@ pub(super) struct Watched {
 }
 
 struct Watch {
-    pool: Arc<Pool>,
+    seat: Seat,
     state: Mutex<Held>,
 }
 
@@ -276,7 +324,7 @@ impl Drop for Watched {
         }
         let before = std::mem::replace(&mut *self.watch.state.lock(), Held::Over);
         if before == Held::TooLong {
-            self.watch.pool.returns();
+            self.watch.seat.returns();
         }
     }
 }
@@ -287,9 +335,12 @@ impl Timed for Watch {
         if *state == Held::InTime {
             *state = Held::TooLong;
             // Under the lock, so that it cannot return before it has left.
-            self.pool.leaves();
+            self.seat.leaves();
         }
     }
 
     fn stopped(self: Arc<Self>) {}
 }
+
+#[cfg(test)]
+mod tests;

@@ -243,7 +243,7 @@ impl Core {
     }
 
     /// Any good reply says that the store is back. A bad one here says nothing about admissions.
-    fn note_good(&self) {
+    pub(super) fn note_good(&self) {
         if let Some(remote) = &self.remote {
             remote.report(Ok(()), self.clock.now());
         }

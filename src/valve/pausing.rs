@@ -207,6 +207,9 @@ impl PauseWrite {
 
     fn ended(&self, result: Result<Duration, StoreError>, generation: u64) {
         if let Some(core) = self.core.upgrade() {
+            if result.is_ok() {
+                core.note_good();
+            }
             match (&self.what, &result) {
                 (What::Pause { observed, .. }, Ok(left)) => core.paused(*left, generation, *observed),
                 (What::Resume, Ok(_)) => core.resumed(),

@@ -182,7 +182,7 @@ fn an_endless_pause_is_cut_and_can_be_lifted() {
         let waited = clock.spawn("waits", {
             let (valve, clock) = (valve.clone(), clock.clone());
             move || {
-                let result = valve.job().max_wait(ms(20)).run(|_| unreachable!());
+                let result = valve.job().max_wait(ms(20)).run(|_| panic!("it is paused"));
                 (result, micros(clock.now()))
             }
         });

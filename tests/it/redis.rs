@@ -15,15 +15,21 @@ mod resp;
 mod scripts;
 mod server;
 mod signals;
-mod workers;
 mod windows;
+mod workers;
 mod world;
 
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 #[expect(clippy::disallowed_methods, reason = "waits for what only real time brings")]
 pub(crate) fn nap(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
+}
+
+/// Says what a test saw, for those who run it with `--nocapture`.
+pub(crate) fn figure(seen: &str) {
+    let _ = writeln!(std::io::stdout(), "seen: {seen}");
 }
 
 /// Real time that has passed.

@@ -15,6 +15,6 @@ mod runs;
 mod scripted;
 mod simulation;
 mod stage;
-mod timeouts;
 mod timeline;
+mod timeouts;
 mod workers;

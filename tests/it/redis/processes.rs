@@ -2,12 +2,12 @@
 
 use std::thread;
 
-use valve::{RedisStore, Rule, Subscriber};
+use valve::{Feedback, RedisStore, Rule, Subscriber};
 
 use super::process::Process;
 use super::server::Server;
 use super::world::{Entry, builder, grants_in, log, most_held, store, units, valve, wait_until};
-use super::{Stopwatch, nap};
+use super::{Stopwatch, figure, nap};
 use crate::support::{MILLISECOND, SECOND, closest, most_in_any, ms, secs};
 
 /// How long the processes are saturated; `VALVE_FLEET_SECONDS` makes it longer.
@@ -62,6 +62,11 @@ fn saturated_processes_keep_every_bound_together() {
     for window in starts.chunk_by(|one, other| one.0 / SECOND == other.0 / SECOND) {
         assert!(window.len() <= 150, "{} in one window", window.len());
     }
+    let seen = (starts.len(), most_in_any(&starts, SECOND), most_held(&many));
+    figure(&format!(
+        "in {seconds} s {} starts, at most {} in a second and {} at once",
+        seen.0, seen.1, seen.2
+    ));
     assert!(most_held(&many) <= 5);
     assert_eq!(workers(&many), 4);
     assert!(starts.len() >= seconds * 50, "only {} starts in {seconds} s", starts.len());
@@ -128,6 +133,28 @@ fn a_resume_reaches_other_processes_at_once() {
     let waited = there.says("waited");
     assert!(watch.elapsed() < ms(400), "it learnt of the resume after {:?}", watch.elapsed());
     assert!(waited.ends_with("true"), "{waited}");
+    there.tell("stop");
+    there.end();
+}
+
+#[test]
+fn what_one_process_observes_stops_the_other() {
+    let server = Server::start();
+    let url = server.url();
+    let here = valve(&store(&url)).build().unwrap();
+    let mut there = Process::start("wait", &[("url", &url), ("rule", "1000/1000/1000")]);
+    there.says("ready");
+    let told = here.observe(&Feedback::from_response(429, [("Retry-After", "2")]));
+    assert_eq!(told, Some(secs(2)));
+    wait_until("the pause is recorded", || server.cli(&["EXISTS", "valve:{id}"]).int() == 1);
+    there.tell("start");
+    let (waited, started) = there
+        .says("waited")
+        .split_once(' ')
+        .map(|(ms, ok)| (ms.parse::<u64>().unwrap(), ok == "true"))
+        .unwrap();
+    assert!(started);
+    assert!(waited >= 1_000, "it waited for {waited} ms only");
     there.tell("stop");
     there.end();
 }

@@ -179,3 +179,23 @@ fn a_retry_in_line_ends_at_its_deadline() {
     clock.advance(secs(120));
     tries.check_ended("job", 2 * SECOND, |result| matches!(result, Err(error) if error.is_own(1)));
 }
+
+/// What another call was told of the rate holds for it too: it need not wait to hear so.
+#[test]
+fn a_retry_that_the_rate_puts_too_late_ends_as_it_comes_back() {
+    let clock = ManualClock::new();
+    let valve = Valve::builder("id").rule(Rule::gcra(1, secs(1))).clock(&clock).build().unwrap();
+    let tries = Tries::new(&clock);
+    tries.spawn(
+        &valve,
+        "job",
+        |job| job.max_wait(ms(500)).retry(Retry::times(9)),
+        |attempt| Step::After(ms(100), Trouble::Own(attempt)),
+    );
+    clock.settle();
+    tries.plain(&valve, "told of the rate", Duration::ZERO);
+    clock.advance(secs(10));
+    tries.check_ended("job", 100 * MILLISECOND, |result| matches!(result, Err(error) if error.is_own(1)));
+    assert_eq!(tries.stamps(), [0, SECOND]);
+    check_rest(&clock, &valve);
+}

@@ -291,7 +291,6 @@ fn a_retry_inside_a_job_closes_a_circle_only_where_a_call_would() {
     let ended: Vec<_> = ends.iter().filter(|(.., result)| deadlocks(result)).collect();
     assert_eq!(ended.len(), 1, "{ends:?}");
     assert!(ended.iter().all(|(_, at, _)| *at == 100 * MILLISECOND), "{ends:?}");
-    assert!(tries.end("one").or(tries.end("two")).is_some());
     assert_eq!(ends.len(), 2);
     check_rest(&clock, &valve);
 }

@@ -159,14 +159,15 @@ fn what_a_start_leaves_soon_goes() {
     let store = store(&server.url());
     assert!(Counter::of("rate", &store, [Rule::gcra(1, secs(1)).into()]).admits());
     let left = server.cli(&["PTTL", "valve:{rate}"]).int();
-    assert!((1..=2_000).contains(&left), "{left} ms for a debt of one second");
+    // A second more, so that not each start has to put it off; and what is left is rounded up.
+    assert!((1..=2_001).contains(&left), "{left} ms for a debt of one second");
     Counter::of("paused", &store, []).pause(ms(700)).unwrap();
     let left = server.cli(&["PTTL", "valve:{paused}"]).int();
-    assert!((1..=1_700).contains(&left), "{left} ms for a pause of 700");
+    assert!((1..=1_701).contains(&left), "{left} ms for a pause of 700");
     let slots = Counter::of("slots", &store, []);
     assert_eq!(slots.take(1, ms(700), &[1]).unwrap().granted, 1);
     let left = server.cli(&["PTTL", "valve:{slots}:l"]).int();
-    assert!((1..=1_700).contains(&left), "{left} ms for a lease of 700");
+    assert!((1..=1_701).contains(&left), "{left} ms for a lease of 700");
     let stamp = |key: &str| server.cli(&["EXISTS", key]).int();
     nap(2_100);
     let kept = ["valve:{rate}", "valve:{paused}", "valve:{slots}:l"].map(stamp);
