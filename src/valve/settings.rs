@@ -210,6 +210,10 @@ impl ValveBuilder {
         watched.unwrap_or_else(|| Err(StoreError::panicked())).map_err(Error::StoreUnavailable)?;
         if let Some(remote) = &core.remote {
             remote.join(core.me.clone());
+            // It will be told when the store is back, so it has to be told that it is down.
+            if let Some(error) = remote.down() {
+                core.turned(Some(error));
+            }
         }
         Ok(Valve { core })
     }

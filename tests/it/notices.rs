@@ -7,8 +7,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use valve::testing::ManualClock;
 use valve::{
-    Answer, Ask, Counts, Deadline, Event, Executed, Lease, MemoryStore, Notice, Remote, Store, StoreError,
-    StoreErrorKind, Token, Valve, Wake,
+    Answer, Ask, Counts, Deadline, Event, Executed, Lease, MemoryStore, Notice, OnStoreError, Remote, Store,
+    StoreError, StoreErrorKind, Token, Valve, Wake,
 };
 
 use crate::hooked::{Called, Hooked};
@@ -189,4 +189,21 @@ fn an_id_that_the_store_cannot_read_concerns_no_other() {
     assert_eq!(bad.stats().finished, 1);
     let said = said.lock();
     assert!(matches!(said.as_slice(), [Event::StoreError { .. }, Event::StoreBack]), "{said:?}");
+}
+
+#[test]
+fn a_valve_that_is_built_while_the_store_is_down_is_told_of_it() {
+    let remote = Remote::new(1, ms(500)).unwrap();
+    let down = |called| match called {
+        Called::Admit => Err(StoreError::new(StoreErrorKind::Unreachable, Executed::No, "refused")),
+        _ => Ok(()),
+    };
+    let store = Hooked::new(MemoryStore::new(), Some(remote), down);
+    let build = || Valve::builder("id").store(store.clone()).on_store_error(OnStoreError::Fail);
+    build().build().unwrap().run(|| ()).unwrap_err();
+    let (saying, said) = std::sync::mpsc::channel();
+    let late = build().on_event(move |event| saying.send(event.clone()).unwrap()).build().unwrap();
+    let event = said.recv_timeout(Duration::from_secs(10)).unwrap();
+    assert!(matches!(event, Event::StoreError { .. }), "{event:?}");
+    assert!(late.stats().store_down.is_some());
 }

@@ -11,7 +11,7 @@ use super::{Stopwatch, figure, nap};
 use crate::support::{MILLISECOND, SECOND, closest, most_in_any, ms, secs};
 
 /// How long the processes are saturated; `VALVE_FLEET_SECONDS` makes it longer.
-fn fleet_ms() -> String {
+pub(crate) fn fleet_ms() -> String {
     let seconds = std::env::var("VALVE_FLEET_SECONDS").ok().and_then(|text| text.parse::<u64>().ok());
     (seconds.unwrap_or(8) * 1_000).to_string()
 }

@@ -119,9 +119,7 @@ impl World {
     /// Learns from the figures which waits have ended for lateness, before those calls are seen to end: when a valve finds
     /// out is its own affair. `told` has just been told so.
     pub(super) fn observe(&mut self, now: u64, stats: &[Stats], told: Option<usize>) {
-        for (valve, stats) in stats.iter().enumerate() {
-            self.come_back(valve, now, stats.backing_off);
-        }
+        self.come_back(now, &stats.iter().map(|stats| stats.backing_off).collect::<Vec<_>>());
         if let Some(told) = told.filter(|told| self.calls[*told].fate == Fate::Waits) {
             // It was not to start instead.
             self.drive(self.calls[told].call.valve, now);

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 
 use super::worker::RUNS;
 use super::{call, engine, throttle};
-use crate::redis::nap;
 use crate::redis::process::Process;
+use crate::redis::processes::fleet_ms;
 use crate::redis::proxy::{Flow, Proxy, Way};
 use crate::redis::server::Server;
 use crate::redis::world::wait_until;
+use crate::redis::{figure, nap};
 
 /// What was written down: when by the server's clock in ms, what, which key, by whom.
 struct Entry {
@@ -79,7 +80,7 @@ fn check_covered(log: &[Entry]) -> usize {
 
 fn start(server: &Server, url: &str, name: &str, more: &[(&str, &str)]) -> Process {
     let log = server.address().to_string();
-    let seed = name.len().to_string();
+    let (seed, ms) = (name.len().to_string(), fleet_ms());
     let mut settings = vec![
         ("name", name),
         ("url", url),
@@ -90,7 +91,7 @@ fn start(server: &Server, url: &str, name: &str, more: &[(&str, &str)]) -> Proce
         ("lasts", "25"),
         ("threads", "2"),
         ("pause", "200"),
-        ("ms", "6000"),
+        ("ms", ms.as_str()),
     ];
     settings.extend(more);
     Process::start("throttle", &settings)
@@ -109,6 +110,7 @@ fn three_processes_run_a_key_once_per_window_between_them() {
     let log = entries(&server);
     let runs = check_windows(&log, 100, Between::All);
     let keys = check_covered(&log);
+    figure(&format!("{runs} runs, {keys} last calls covered"));
     assert!(runs >= 150, "{runs} runs");
     assert!(keys >= 150, "{keys} last calls");
     for by in ["a", "bb", "ccc"] {

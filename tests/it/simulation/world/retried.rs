@@ -35,10 +35,18 @@ impl World {
         })
     }
 
-    /// Lets those come back that have: so many are still away. At which instant of its tick each does is the valve's affair.
-    pub(super) fn come_back(&mut self, valve: usize, now: u64, away: usize) {
-        while self.backing_off(valve).count() > away {
-            let Some((until, _, number)) = self.backing_off(valve).min() else { return };
+    /// Lets those come back that have, in the order of their times: so many of each valve are still away. At which instant of
+    /// its tick each does is the valve's affair.
+    pub(super) fn come_back(&mut self, now: u64, away: &[usize]) {
+        let next = |world: &World| {
+            let back = (0..away.len()).filter(|&valve| world.backing_off(valve).count() > away[valve]);
+            back.filter_map(|valve| {
+                let (until, _, number) = world.backing_off(valve).min()?;
+                Some((until, valve, number))
+            })
+            .min()
+        };
+        while let Some((until, valve, number)) = next(self) {
             // A drain that has run out of time has closed the valve, and its caller has not been seen yet.
             if until > now && self.valves[valve].phase == Phase::Draining {
                 self.calls[number].fate = Fate::Ends(End::Closed);
@@ -47,6 +55,10 @@ impl World {
             self.expect(until <= now, |world| {
                 format!("call {number} is back at {now}, not at {until}: {}", world.tell(number, now))
             });
+            // At one tick valves look at their queues in the order in which they were built.
+            for earlier in 0..valve {
+                self.drive(earlier, until);
+            }
             self.calls[number].fate = Fate::Waits;
             // If it could start then, it has: nothing else has been seen to happen since.
             self.drive(valve, until);
