@@ -110,7 +110,7 @@ pub enum Error {
     },
 
     /// The operating system refused a thread.
-    #[error("the system refused a thread")]
+    #[error("the system refused a thread: see how many it allows, and its memory")]
     Spawn(#[source] Arc<std::io::Error>),
 }
 

@@ -40,7 +40,8 @@ pub use stats::ThrottleStats;
 ///
 /// A throttle, not a debounce: a steady stream of calls runs once per window and never waits for the stream to end. Runs of
 /// one key never overlap, however long they take, and a call is always covered by a run that begins after it came. Throttles
-/// in other processes that share an [`Engine`], a prefix and a window run a key at most once per window between them.
+/// in other processes that share an [`Engine`], a prefix and a window run a key at most once per window between them, as long
+/// as the engine answers. The [guarantees](crate::guarantees#windows-of-a-throttle) say what holds exactly.
 ///
 /// ```text
 /// window 1 s, runs of 300 ms

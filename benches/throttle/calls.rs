@@ -14,7 +14,7 @@ use valve::{MemoryEngine, Ran, ThrottleWindowBuilder};
 /// So many are used in turn, where it is not always one.
 const MANY: usize = 1_024;
 /// Of one throttle: its tables grow up to that.
-const FRESH: usize = 20_000;
+const FRESH: usize = 4_000;
 
 /// What a call carries to its run.
 const CARRIED: &str = "what changed in this room";

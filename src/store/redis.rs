@@ -1,5 +1,4 @@
 //! Counts that a fleet shares, on a Redis server.
-
 //!
 //! `client` is the server and the connections to it, `counts` what a valve asks of them. Below: `script` runs the Lua in
 //! `scripts/`, whose arguments and replies `pack` knows; `link` is one connection, and the only file that names the

@@ -257,6 +257,7 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Core<T, E> {
         if let Some(calls) = &mut entry.calls {
             let waiter = self.waiter(&entry.key, waits);
             let replaced = Some(calls.join(work, waiter.clone()));
+            shard.waiters += usize::from(waiter.is_some());
             return Entered::Joined { replaced, waiter };
         }
         let slot = Slot { key: Arc::clone(&entry.key), hash };
@@ -266,6 +267,7 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Core<T, E> {
         }
         let waiter = self.waiter(&slot.key, waits);
         let calls = Calls::first(work, waiter.clone(), Arc::clone(self));
+        shard.waiters += usize::from(waiter.is_some());
         shard.change(hash, key, |entry| entry.calls = Some(calls));
         Entered::Joined { replaced: None, waiter }
     }
@@ -283,11 +285,13 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Core<T, E> {
         let runs = self.shared.is_none() && self.valve.is_none() && !matches!(waits, Waits::Until(_));
         let (entered, stage, calls) = if runs {
             shard.totals.leading += 1;
+            shard.account_for(1, 0);
             (Entered::Runs { slot: slot.clone(), work }, Stage::Running(None), None)
         } else {
             let waiter = self.waiter(&slot.key, waits);
             let calls = Calls::first(work, waiter.clone(), Arc::clone(self));
             let stage = Stage::Acquiring(Phase::Leading);
+            shard.waiters += usize::from(waiter.is_some());
             (Entered::Leads { slot: slot.clone(), waiter }, stage, Some(calls))
         };
         // A worker is at work from when it takes the run up.
@@ -336,9 +340,13 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Core<T, E> {
 
     /// Called without a lock after timers were set: without a scheduler nothing would ever run.
     pub(super) fn look_after_orphans(self: &Arc<Self>) {
-        if self.orphaned.load(Ordering::Relaxed) {
+        if self.is_orphaned() {
             self.destroy();
         }
+    }
+
+    pub(super) fn is_orphaned(&self) -> bool {
+        self.orphaned.load(Ordering::Relaxed)
     }
 
     /// A key was added: says so if there are unusually many.

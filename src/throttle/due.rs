@@ -13,6 +13,7 @@ use crate::event::caught;
 use crate::planted::fault;
 use crate::scheduler::Timed;
 use crate::valve::OwnedPermit;
+use std::error::Error;
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -35,12 +36,14 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Timed for Co
         let shard = usize::try_from(timer).unwrap_or_default();
         let hash = hash_in(shard);
         while self.look_at(hash, now) {}
-        self.look_after_orphans();
+        if self.is_orphaned() {
+            self.destroy_from_afar();
+        }
         self.bury();
     }
 
     fn stopped(self: Arc<Self>) {
-        self.destroy();
+        self.destroy_from_afar();
         self.bury();
     }
 }
@@ -150,7 +153,10 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Core<T, E> {
         let mut shard = self.shard(slot.hash);
         let calls = shard.remove(slot.hash, &slot.key)?.calls;
         let spent = shard.tidy(|key| self.hash(key));
-        shard.totals.refused += calls.as_ref().map_or(0, |calls| calls.streak.calls() as u64);
+        if let Some(calls) = &calls {
+            shard.totals.refused += calls.streak.calls() as u64;
+            shard.account_for(calls.streak.calls(), calls.waiters.len());
+        }
         drop(shard);
         self.bin(spent);
         let mut calls = calls?;
@@ -160,7 +166,7 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Core<T, E> {
         Some(Refused {
             core: Arc::clone(self),
             key: Arc::clone(&slot.key),
-            error: error.to_string(),
+            error: in_full(error),
             _calls: calls,
         })
     }
@@ -220,6 +226,12 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Drop for Ord
         }
         core.bury();
     }
+}
+
+/// With what caused it: that the valve in front refused does not say why.
+fn in_full(error: &(dyn Error + 'static)) -> String {
+    let causes = std::iter::successors(error.source(), |&cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// Calls that no run will cover.

@@ -10,7 +10,6 @@ use super::shard::{Slot, Spent};
 use super::workers::Urgency;
 use crate::clock::{LONGEST, Tick, duration, ticks_up};
 use crate::error::{Blocked, Error};
-use crate::event::caught;
 use crate::planted::fault;
 use crate::scheduler::{Timed, Timer};
 use std::fmt::Display;
@@ -22,6 +21,9 @@ pub(super) struct Ending {
     own: usize,
     latch: Arc<Latch>,
 }
+
+/// More keys than this `destroy` leaves to a worker to drop, because that takes far longer than all the rest.
+const MANY: usize = 100_000;
 
 impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Core<T, E> {
     pub(super) fn flush(self: &Arc<Self>) -> usize {
@@ -62,44 +64,49 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Core<T, E> {
     }
 
     pub(super) fn destroy(self: &Arc<Self>) {
+        self.destroy_keys(MANY);
+    }
+
+    /// On the scheduler's thread, where nothing of the user's is dropped.
+    pub(super) fn destroy_from_afar(self: &Arc<Self>) {
+        self.destroy_keys(0);
+    }
+
+    /// If there are more keys than `most`, a worker drops them.
+    fn destroy_keys(self: &Arc<Self>, most: usize) {
+        let mut left = Vec::new();
         for (index, shard) in self.shards.iter().enumerate() {
             let mut guard = shard.0.lock();
             if guard.destroyed {
                 continue;
             }
-            let spent = guard.destroy(|key| self.hash(key));
-            let held = guard.next_wake();
-            drop(guard);
-            let ended = self.end_calls(spent);
-            let mut guard = shard.0.lock();
-            guard.destroyed = true;
-            guard.totals.destroyed += ended;
-            if let Some(at) = held {
+            let waiters = guard.waiters;
+            let mut spent = guard.destroy(|key| self.hash(key));
+            if let Some(at) = guard.next_wake() {
                 self.arm(&mut guard, hash_in(index), at);
             }
+            drop(guard);
+            if let Some(timer) = spent.timer.take() {
+                self.scheduler.cancel(timer);
+            }
+            if waiters > 0 && !fault("T55") {
+                end_waits(&mut spent);
+            }
+            if fault("destroyed-late") {
+                shard.0.lock().destroyed = true;
+            }
+            left.push(spent);
         }
         // What waits for a worker has nothing to run any more.
         drop(self.workers.clear());
+        let keys: usize = left.iter().map(Spent::len).sum();
+        let discard = move || left.into_iter().for_each(Spent::discard);
+        if keys > most {
+            self.workers.submit(Box::new(discard), Urgency::AtOnce);
+        } else {
+            discard();
+        }
         self.workers.dismiss();
-    }
-
-    /// Ends the calls of a destroyed shard; how many there were. Without locks: closures are dropped here.
-    fn end_calls(&self, mut spent: Spent<T, E>) -> u64 {
-        if let Some(timer) = spent.timer.take() {
-            self.scheduler.cancel(timer);
-        }
-        let mut ended = 0;
-        for (key, mut calls) in spent.into_calls() {
-            ended += calls.streak.calls() as u64;
-            for (_, waiter) in std::mem::take(&mut calls.waiters) {
-                if fault("T55") {
-                    continue;
-                }
-                waiter.settle(Err(ThrottleError::Destroyed { key: key.to_string() }));
-            }
-            let _ = caught(|| drop(calls));
-        }
-        ended
     }
 
     pub(super) fn shutdown(self: &Arc<Self>, timeout: Duration) -> Result<(), Error> {
@@ -147,5 +154,13 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Core<T, E> {
 
     fn at_work(&self) -> usize {
         self.shards.iter().map(|shard| shard.0.lock().at_work).sum()
+    }
+}
+
+fn end_waits<T, E>(spent: &mut Spent<T, E>) {
+    for (key, calls) in spent.calls_mut() {
+        for (_, waiter) in std::mem::take(&mut calls.waiters) {
+            waiter.settle(Err(ThrottleError::Destroyed { key: key.to_owned() }));
+        }
     }
 }

@@ -29,14 +29,16 @@ pub use redis::RedisEngine;
 ///   ever. So give your client a timeout of its own, as in the example; half a second is plenty.
 /// - **A failure is an error** and nothing more. Do not retry, do not fall back: a throttle whose engine fails runs its jobs
 ///   all the same, leaves the engine alone for ten seconds after five failures in a row, then tries it with one call. A panic
-///   counts as a failure. Neither ever reaches whoever called the throttle.
+///   counts as a failure. Neither ever reaches whoever called the throttle; its [log](crate::Log) says at level debug when the
+///   engine is left alone, and why.
 ///   There is no second engine to fall back to, on purpose: what a throttle holds in memory goes on keeping each key to one run
 ///   per window in its own process.
-/// - **Clocks need not agree.** One that is off moves the time at which the loser of a race tries again, by at most a window
-///   (or 200 ms, if that is longer); it never lets two instances run one key.
+/// - **Clocks need not agree** for exclusion. One that is off moves the time at which the loser of a race tries again, by at most a
+///   window (or 200 ms, if that is longer); it never lets two instances run one key. But a loser whose clock is ahead tries too soon,
+///   and may have lost ten times before the window is over: keep the hosts' clocks within 50 ms of each other.
 /// - **Make it cheap to clone**, with the client shared inside, if several throttles are to use it: a throttle takes its
 ///   engine by value.
-/// - Put it through [`testing::engine_contract`](crate::testing::engine_contract), the suite that the bundled ones pass.
+/// - Put it through `testing::engine_contract` (feature `testing`), the suite that the bundled ones pass.
 ///
 /// # Examples
 ///

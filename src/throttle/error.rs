@@ -76,10 +76,12 @@ pub enum ThrottleError<E> {
         key: String,
     },
 
-    /// The valve in front of the throttle refused the run: nothing ran and no window opened.
+    /// The valve in front of the throttle refused the run: nothing ran and no window opened. Its error is the source. By `?`
+    /// also what [`build`](crate::ThrottleWindowBuilder::build) and [`shutdown`](crate::ThrottleWindow::shutdown) give.
     Valve(Error),
 
-    /// The operating system refused a thread for the run, and there is none that could take it.
+    /// The operating system refused a thread for the run and there is none that could take it, or the
+    /// [`spawner`](crate::ThrottleWindowBuilder::spawner) dropped its task.
     #[non_exhaustive]
     Spawn {
         /// The key, without the prefix.
@@ -152,7 +154,10 @@ impl<E: fmt::Display> fmt::Display for ThrottleError<E> {
                 write!(out, "the run of key {key:?} was not over after {timeout:?}; it goes on")
             }
             ThrottleError::Dropped { key } => {
-                write!(out, "key {key:?} lost its window to other instances 10 times in a row")
+                write!(
+                    out,
+                    "key {key:?} lost its window to other instances 10 times in a row and was given up"
+                )
             }
             ThrottleError::Destroyed { key } => {
                 write!(out, "the throttle was destroyed before a run of key {key:?}")
@@ -163,7 +168,7 @@ impl<E: fmt::Display> fmt::Display for ThrottleError<E> {
             }
             ThrottleError::Valve(_) => out.write_str("the valve in front refused the run"),
             ThrottleError::Spawn { key } => {
-                write!(out, "the system refused a thread for the run of key {key:?}")
+                write!(out, "no thread for the run of key {key:?}: the system or the spawner refused one")
             }
             ThrottleError::Invalid { field, reason } => write!(out, "{field} is invalid: {reason}"),
             ThrottleError::Forked => Error::Forked.fmt(out),
@@ -204,7 +209,8 @@ impl<E: fmt::Display> std::error::Error for ThrottleError<E> {
     }
 }
 
-/// What [`build`](crate::ThrottleWindowBuilder::build) gives, so that `?` serves for building and calling alike.
+/// What [`build`](crate::ThrottleWindowBuilder::build) and [`shutdown`](crate::ThrottleWindow::shutdown) give, so that `?`
+/// serves for them and for calls alike.
 impl<E> From<Error> for ThrottleError<E> {
     fn from(error: Error) -> ThrottleError<E> {
         match error {

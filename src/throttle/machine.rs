@@ -1,7 +1,7 @@
 //! One key as a pure machine: what it is doing, what happens to it, and what is to be done then.
 //!
 //! It is told the time and everything else; it knows no clock, lock, thread or engine, nor the calls that wait, only whether
-//! there are any. `README.md` beside this file shows its stages as a picture. An absent key has no machine.
+//! there are any. `README.md` beside this file lists how its stages follow each other. An absent key has no machine.
 
 use super::job::Phase;
 use crate::clock::Tick;

@@ -114,6 +114,7 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Core<T, E> {
             self.leave(shard);
             return Attempt::Destroyed;
         };
+        shard.account_for(calls.streak.calls(), calls.waiters.len());
         match phase {
             Phase::Leading => shard.totals.leading += 1,
             Phase::Trailing => shard.totals.trailing += 1,
@@ -272,6 +273,7 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Core<T, E> {
             return Attempt::Destroyed;
         };
         shard.totals.dropped += dropped as u64;
+        shard.account_for(dropped, waiters.len());
         let gone = if left == 0 { shard.remove(slot.hash, &slot.key) } else { None };
         let spent = if left == 0 { shard.tidy(|key| self.hash(key)) } else { None };
         if left == 0 {

@@ -5,6 +5,7 @@ use super::core::Flight;
 use super::machine::{Owed, Stage, Tally};
 use super::stats::ThrottleStats;
 use crate::clock::Tick;
+use crate::event::caught;
 use crate::planted::fault;
 use crate::scheduler::TimerKey;
 use hashbrown::HashTable;
@@ -45,6 +46,10 @@ pub(super) struct Shard<T, E> {
     tally: Tally,
     /// Only the totals of these are kept up.
     pub(super) totals: ThrottleStats,
+    /// Calls that have come to an end other than that of `destroy`, or are covered by a run that has begun.
+    pub(super) accounted: u64,
+    /// Calls that wait for a run and its outcome.
+    pub(super) waiters: usize,
     /// Threads that acquire, run or close a key, also after the throttle was destroyed.
     pub(super) at_work: usize,
     pub(super) destroyed: bool,
@@ -63,10 +68,24 @@ pub(super) struct Spent<T, E> {
 }
 
 impl<T, E> Spent<T, E> {
-    /// All calls that waited for a run, with their keys.
-    pub(super) fn into_calls(self) -> impl Iterator<Item = KeyAndCalls<T, E>> {
-        let of_table = self.table.into_iter().filter_map(|entry| Some((entry.key, entry.calls?)));
-        self.calls.into_iter().chain(of_table)
+    /// How many keys there are to be forgotten.
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// The calls that waited for a run, with their keys.
+    pub(super) fn calls_mut(&mut self) -> impl Iterator<Item = (&str, &mut Calls<T, E>)> {
+        let of_table = self.table.iter_mut();
+        let of_table = of_table.filter_map(|entry| Some((&*entry.key, &mut **entry.calls.as_mut()?)));
+        self.calls.iter_mut().map(|(key, calls)| (&**key, &mut **calls)).chain(of_table)
+    }
+
+    /// Drops everything; a destructor of the user's that panics does not keep the others from running.
+    pub(super) fn discard(self) {
+        let of_table = self.table.into_iter().filter_map(|entry| entry.calls);
+        for calls in self.calls.into_iter().map(|(_, calls)| calls).chain(of_table) {
+            let _ = caught(|| drop(calls));
+        }
     }
 }
 
@@ -78,6 +97,8 @@ impl<T, E> Shard<T, E> {
             armed: None,
             tally: Tally::default(),
             totals: ThrottleStats::default(),
+            accounted: 0,
+            waiters: 0,
             at_work: 0,
             destroyed: false,
         }
@@ -178,6 +199,8 @@ impl<T, E> Shard<T, E> {
     /// Forgets every key but those that hold the engine's until their runs end.
     pub(super) fn destroy(&mut self, hasher: impl Fn(&str) -> u64) -> Spent<T, E> {
         self.destroyed = !fault("destroyed-late");
+        self.totals.destroyed = self.totals.calls - self.accounted;
+        self.waiters = 0;
         let holds = self.tally.active > 0 && !fault("T59");
         let mut spent = self.empty();
         if holds {
@@ -191,6 +214,12 @@ impl<T, E> Shard<T, E> {
             }
         }
         spent
+    }
+
+    /// These calls are taken out.
+    pub(super) fn account_for(&mut self, calls: usize, waiters: usize) {
+        self.accounted += calls as u64;
+        self.waiters = self.waiters.saturating_sub(waiters);
     }
 
     fn empty(&mut self) -> Spent<T, E> {

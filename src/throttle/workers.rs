@@ -18,6 +18,9 @@ pub(super) type Task = Box<dyn FnOnce() + Send>;
 /// How many threads there may be beyond those that work at once, in place of those that are held up.
 const EXTRA_MAX: usize = 256;
 
+/// A line this long keeps its memory.
+const LINE_KEPT: usize = 64;
+
 /// How soon a task is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Urgency {
@@ -102,6 +105,12 @@ impl State {
                 let Some(task) = self.line(urgency).waiting.pop_front() else { break };
                 self.line(urgency).active += 1;
                 self.ready.push_back((task, urgency));
+            }
+        }
+        for line in [&mut self.in_turn, &mut self.at_once] {
+            // A million keys that were due together need not be remembered.
+            if line.waiting.is_empty() && line.waiting.capacity() > LINE_KEPT {
+                line.waiting = VecDeque::new();
             }
         }
         let mut calls = Summons::default();

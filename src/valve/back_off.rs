@@ -7,6 +7,7 @@ use super::nesting;
 use crate::clock::{Tick, ticks_up};
 use crate::error::Error;
 use crate::event::Callback;
+use crate::os;
 use crate::planted::fault;
 use crate::scheduler::{Outcome, Place, Ticket, Waiter, Why};
 use crate::sync::Ordering;
@@ -39,7 +40,7 @@ impl<'a> Slot<'a> {
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        if !std::mem::replace(&mut self.given_back, true) {
+        if !std::mem::replace(&mut self.given_back, true) && !os::forked() {
             self.core.end_job(&self.grant);
         }
     }

@@ -51,16 +51,27 @@ impl Core {
     }
 
     /// What those asked for get without an answer.
-    pub(super) fn without_store(&self, error: StoreError, until: Tick, sent: Tick, offer: &Offer) -> Verdict {
+    pub(super) fn without_store(
+        &self,
+        state: &State,
+        error: StoreError,
+        now: Tick,
+        until: Tick,
+        sent: Tick,
+        offer: &Offer,
+    ) -> Verdict {
         let asked = offer.costs.len();
+        // It may have begun during the ask, and no store has granted anything before it.
+        let pause = state.queue.paused_until(now).filter(|_| self.on_store_error == OnStoreError::Open);
         let (granted, failed) = match self.on_store_error {
             OnStoreError::Wait if !fault("V63") => (0, None),
             OnStoreError::Fail if fault("V64") => (0, None),
-            OnStoreError::Open if !fault("V65") => (asked, None),
+            OnStoreError::Open if !fault("V65") => (if pause.is_some() { 0 } else { asked }, None),
             OnStoreError::Wait | OnStoreError::Fail | OnStoreError::Open => (0, Some(error)),
         };
-        let hint = Hint { cost: 0, not_before: until, why: Why::Store, rate: None };
-        let waits = matches!(self.on_store_error, OnStoreError::Wait) || fault("V64");
+        let (why, not_before) = pause.map_or((Why::Store, until), |pause| (Why::Paused, pause));
+        let hint = Hint { cost: 0, not_before, why, rate: None };
+        let waits = matches!(self.on_store_error, OnStoreError::Wait) || pause.is_some() || fault("V64");
         let refused = waits.then_some(hint);
         Verdict { granted, at: self.clock.wall(), sent, fence: None, refused, failed }
     }

@@ -9,7 +9,7 @@ use super::running::Running;
 use crate::error::Error;
 use std::time::Duration;
 
-/// One call with options. Made by [`Valve::job`]; does nothing until one of its last six methods.
+/// One call with options. Made by [`Valve::job`]; does nothing until it is run or acquired.
 ///
 /// # Examples
 ///

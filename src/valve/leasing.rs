@@ -185,7 +185,8 @@ impl Core {
     pub(super) fn tell_lost(&self, count: usize, callbacks: Vec<Arc<crate::event::Callback>>) {
         if count > 0 {
             let what = format_args!(
-                "valve {:?}: {count} running jobs lost their leases; others may have their slots",
+                "valve {:?}: {count} running jobs lost their leases, and others may have their slots: the store forgot them, \
+                 or it or this process stood still for most of their TTL",
                 self.id
             );
             say(log::Level::Warn, what);

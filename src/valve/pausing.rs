@@ -142,7 +142,10 @@ impl Core {
     fn unpaused(&self) {
         let mut state = self.state.lock();
         state.pauses_due -= 1;
-        state.queue.lift_own_pause();
+        // Another that is due was called for after the resume, and holds.
+        if state.pauses_due == 0 {
+            state.queue.lift_own_pause();
+        }
         self.fast.word.fetch_or(SLOW, Ordering::AcqRel);
         self.drive(state);
     }
@@ -327,5 +330,12 @@ impl Timed for Caller {
 }
 
 fn timed_out(executed: Executed) -> StoreError {
-    StoreError::new(StoreErrorKind::Timeout, executed, "the store took longer than one call may")
+    StoreError::new(
+        StoreErrorKind::Timeout,
+        executed,
+        "the store took longer than one call may: see what slows it, or allow more",
+    )
 }
+
+#[cfg(test)]
+mod tests;

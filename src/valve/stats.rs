@@ -13,8 +13,8 @@ pub struct Stats {
     pub running: u64,
     /// Retries that wait for their back-off to pass. They hold no slot, and [`drain`](crate::Valve::drain) waits for them.
     pub backing_off: usize,
-    /// Jobs started since the valve was built, each attempt of a retried one: `running + finished`. A call that is being decided on another thread at this
-    /// instant counts as running.
+    /// Jobs started since the valve was built, each attempt of a retried one: `running + finished`. A call that is being
+    /// decided on another thread at this instant counts as running.
     pub started: u64,
     /// Jobs that ended since the valve was built. Never goes back.
     pub finished: u64,

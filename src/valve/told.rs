@@ -116,7 +116,13 @@ impl Noticed for Core {
             let mut state = self.state.lock();
             match notice {
                 Notice::Listening => state.recheck = RECHECK_NOTIFIED,
-                Notice::Silent => state.recheck = RECHECK,
+                // A store that goes down goes silent too: a pause that is known is to hold until there is news of it.
+                Notice::Silent => {
+                    state.recheck = RECHECK;
+                    state.queue.slot_freed();
+                    self.drive(state);
+                    return bury(self);
+                }
                 Notice::Resumed if state.pauses_due == 0 => {
                     state.queue.lift_own_pause();
                 }

@@ -313,6 +313,7 @@ impl Core {
         now: Tick,
         after: &mut After,
     ) -> Verdict {
+        let answered = matches!(reply, Reply::Answer(_));
         let verdict = match reply {
             Reply::Answer(answer) => {
                 state.failures = 0;
@@ -335,9 +336,9 @@ impl Core {
                     self.abandon(state, &offer.tokens, sent, global.ttl_ticks());
                 }
                 let pause = self.pause_after(&error, state);
-                self.without_store(error, now + pause, sent, offer)
+                self.without_store(state, error, now, now + pause, sent, offer)
             }
-            Reply::Down(until, error) => self.without_store(error, until, sent, offer),
+            Reply::Down(until, error) => self.without_store(state, error, now, until, sent, offer),
         };
         state.leases.stranded();
         self.look_after_releases(state, after);
@@ -350,6 +351,8 @@ impl Core {
         }
         // Of a slot that nobody waits for the store tells nobody when it comes free.
         let kept = verdict.refused.filter(|hint| offer.waits || hint.why != Why::Slots);
+        // Of a pause that the store has not told of, more is known already.
+        let kept = kept.filter(|hint| answered || hint.why != Why::Paused);
         state.queue.answered(asked, kept, &mut scratch.refused);
         state.totals.timed_out += scratch.refused.len() as u64;
         self.refuse(state, &mut scratch, now, after);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use valve::testing::ManualClock;
 use valve::{
-    Answer, Ask, Counts, Deadline, Event, Executed, Lease, MemoryStore, Notice, OnStoreError, Remote, Store,
-    StoreError, StoreErrorKind, Token, Valve, Wake,
+    Answer, Ask, Blocked, Counts, Deadline, Error, Event, Executed, Lease, MemoryStore, Notice, OnStoreError,
+    Remote, Store, StoreError, StoreErrorKind, Token, Valve, Wake,
 };
 
 use crate::hooked::{Called, Hooked};
@@ -25,6 +25,7 @@ struct Told {
 #[derive(Default)]
 struct Seen {
     busy: AtomicBool,
+    down: AtomicBool,
     asks: AtomicUsize,
     last_thread: Mutex<String>,
     wake: Mutex<Option<Wake>>,
@@ -69,6 +70,9 @@ impl Counts for Opened {
     fn admit(&self, ask: &Ask<'_>, answer: &mut Answer) -> Result<(), StoreError> {
         self.seen.asks.fetch_add(1, Ordering::Relaxed);
         *self.seen.last_thread.lock() = std::thread::current().name().unwrap_or_default().to_owned();
+        if self.seen.down.load(Ordering::Relaxed) {
+            return Err(StoreError::new(StoreErrorKind::Unreachable, Executed::No, "refused"));
+        }
         self.inner.admit(ask, answer)
     }
 
@@ -149,6 +153,28 @@ fn a_waiter_for_a_slot_polls_while_nobody_would_tell_it() {
     assert!((16..=20).contains(&polled), "{polled} asks in a second");
     clock.advance(Duration::from_secs(30));
     assert_eq!(valve.stats().running, 0);
+}
+
+/// V26: a store that goes down takes its notices along, and that is no news of a pause.
+#[test]
+fn a_known_pause_holds_although_the_store_falls_silent() {
+    let clock = ManualClock::new();
+    let memory = MemoryStore::builder().clock(&clock).build();
+    let store = Told::new(memory.clone());
+    let build = Valve::builder("id").store(store.clone()).on_store_error(OnStoreError::Open);
+    let valve = build.build().unwrap();
+    let other = Valve::builder("id").store(memory).build().unwrap();
+    store.tell(Notice::Listening);
+    other.pause(Duration::from_secs(60)).unwrap();
+    let is_paused =
+        || matches!(valve.try_acquire(), Err(Error::WouldWait { blocked_by: Blocked::Paused, .. }));
+    assert!(is_paused());
+    store.seen.down.store(true, Ordering::Relaxed);
+    store.tell(Notice::Silent);
+    clock.advance(Duration::from_secs(60) - Duration::from_micros(1));
+    assert!(is_paused(), "it is forgotten");
+    clock.advance(Duration::from_micros(1));
+    drop(valve.try_acquire().unwrap());
 }
 
 #[test]

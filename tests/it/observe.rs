@@ -16,7 +16,7 @@ use valve::{
 
 use crate::hooked::{Called, Hooked};
 use crate::support::{
-    Jobs, MILLISECOND, Reply, SECOND, Scripted, Step, call, micros, ms, secs, start_now, us,
+    Call, Jobs, MILLISECOND, Reply, SECOND, Scripted, Step, call, micros, ms, secs, start_now, us,
 };
 use crate::watchdog::watchdog;
 
@@ -258,6 +258,29 @@ fn an_unrecorded_pause_is_not_forgotten() {
         assert_eq!(valve.stats().paused_for, Some(paused_until - clock.now()));
         clock.advance(secs(60));
         assert_eq!(jobs.stamps(), [0, micros(paused_until)], "fails: {fails}");
+    }
+}
+
+/// Also for calls whose ask was under way when it began: without the store's grant there is none that came before it.
+#[test]
+fn nobody_starts_without_the_store_during_an_observed_pause() {
+    for max_wait in [Duration::MAX, ms(450)] {
+        let clock = ManualClock::new();
+        let store = Scripted::remote(&clock);
+        store.next([Step { before: ms(400), reply: Reply::Unreachable, ..Step::AT_ONCE }]);
+        store.writes(Step { reply: Reply::Unreachable, ..Step::AT_ONCE });
+        let builder = Valve::builder("id").store(store.clone()).on_store_error(OnStoreError::Open);
+        let valve = builder.build().unwrap();
+        let jobs = Jobs::new(&clock);
+        jobs.spawn(&valve, Call { max_wait, ..call("asks") });
+        clock.advance(ms(100));
+        valve.observe(&told("60"));
+        clock.advance(secs(59));
+        assert_eq!(jobs.stamps(), [], "max_wait {max_wait:?}");
+        clock.advance(secs(2));
+        let started = if max_wait == Duration::MAX { vec![60_100 * MILLISECOND] } else { Vec::new() };
+        assert_eq!(jobs.stamps(), started, "max_wait {max_wait:?}");
+        assert_eq!(valve.stats().running, 0);
     }
 }
 

@@ -8,6 +8,7 @@ mod input;
 mod keys;
 mod leases;
 mod logging;
+mod memory;
 mod outcomes;
 mod process;
 mod races;

@@ -18,13 +18,27 @@ use std::time::Duration;
 
 /// A Redis server and the connections to it. Clones are the same client.
 ///
-/// One client serves any number of valves; its connections, threads and notices are shared by them. It keeps two pools:
-/// [`connections`](RedisBuilder::connections) for admissions, and two more connections for renewals, releases and pauses,
-/// which so never wait behind admissions.
+/// One client serves any number of valves and throttles; its connections, threads and notices are shared by them. It keeps
+/// [`connections`](RedisBuilder::connections) for admissions, two more for renewals, releases and pauses, which so never wait
+/// behind admissions, one for notices, and, once there is a [`RedisEngine`](crate::RedisEngine), again as many as for
+/// admissions for its keys: at most 11 by default, and one more for a moment at the start.
 ///
 /// The server is Redis 6.2 or newer, alone or with replicas; a cluster, Sentinel and TLS are not supported yet. Its
 /// `maxmemory-policy` should be `noeviction`: any other throws away counts and leases when memory runs out, which is
 /// warned of once.
+///
+/// # Rights
+///
+/// A user of its own needs these, with another [`prefix`](RedisBuilder::prefix) in place of `valve:` if there is one:
+///
+/// ```text
+/// ACL SETUSER app on >password ~valve:* resetchannels &valve:notices
+///     +eval +evalsha +time +select +publish +subscribe +ping
+///     +hget +hmget +hset +hdel +pexpire +zadd +zrem +zcard +zcount +zmscore +zrevrange +zremrangebyrank
+/// ```
+///
+/// Throttles need `+get +set +del` and their own prefixes besides. Without `+publish` and `+subscribe` waiters ask more often.
+/// With `+config|get` an evicting server is warned of.
 ///
 /// # Examples
 ///
@@ -74,8 +88,8 @@ pub(super) struct Probe {
 /// Whether a client listens for notices, on a connection of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Subscriber {
-    /// It listens from the first call that has to wait: then waiters learn at once of slots that others release and
-    /// pauses that others lift.
+    /// It listens from the first call that has to wait, or the first pause: then waiters learn at once of slots that
+    /// others release and pauses that others lift.
     On,
     /// It does not: waiters for a fleet-wide slot ask the server each 50 to 60 ms, and a pause that another process lifts
     /// is noticed when it would have ended.
@@ -108,7 +122,7 @@ impl Redis {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if the URL is; [`Error::Spawn`] if the system refuses a thread.
+    /// Those of [`RedisBuilder::build`].
     pub fn open(url: &str) -> Result<Redis, Error> {
         Redis::builder(url).build()
     }
@@ -134,7 +148,8 @@ impl Redis {
 
     /// Connects, logs in and tries everything that valves need, so that a wrong address, password or right is known when
     /// the program starts and not by its first job. Takes at most the [`timeout`](RedisBuilder::timeout); leaves
-    /// nothing on the server.
+    /// nothing on the server. The right to subscribe, without which waiters poll, and those that
+    /// [throttles](crate::RedisEngine) need are not tried.
     ///
     /// # Errors
     ///
@@ -230,8 +245,8 @@ impl RedisBuilder {
     }
 
     /// The most connections for admissions, 1 ..= 64, made when needed and closed after 5 minutes without use; as many
-    /// threads ask for waiting jobs. Two more serve leases and pauses, and one the notices. The default is 4, enough to
-    /// hide a slow connection behind others.
+    /// threads ask for waiting jobs. Two more serve leases and pauses, one the notices, and again as many the throttles. The
+    /// default is 4, enough to hide a slow connection behind others.
     pub fn connections(self, connections: u32) -> RedisBuilder {
         RedisBuilder { connections, ..self }
     }

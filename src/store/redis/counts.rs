@@ -94,6 +94,10 @@ impl Counts for RedisCounts {
     }
 
     fn pause(&self, length: Duration, deadline: Deadline) -> Result<Duration, StoreError> {
+        // Who knows a pause asks nobody until it ends, and has to hear from others that it was lifted.
+        if let Some(notices) = self.redis.notices() {
+            notices.start();
+        }
         let arguments = pack::pause(length, self.address());
         let with = (self.redis.leases(), &self.redis.scripts().pause);
         let (left, notified) = pack::paused(self.without_leases(with, &arguments, &deadline)?.payload())?;

@@ -27,7 +27,7 @@ pub(super) const PAUSED: u8 = b'p';
 pub(super) const RESUMED: u8 = b'r';
 pub(super) const RELEASED: u8 = b'f';
 
-/// Who is to be told of what. Its thread starts with the first waiter and ends with the client.
+/// Who is to be told of what. Its thread starts with the first waiter or pause and ends with the client.
 pub(super) struct Notices {
     shared: Arc<Shared>,
 }
@@ -98,7 +98,10 @@ impl Notices {
         let shared = Arc::clone(&self.shared);
         if let Err(error) = Clock::System.spawn("valve-sub", None, move || shared.listen()) {
             // Without it waiters poll; the next to wait tries again.
-            say(log::Level::Warn, format_args!("no thread to hear of other processes' releases: {error}"));
+            say(
+                log::Level::Warn,
+                format_args!("no thread to hear of other processes' releases, waiters poll: {error}"),
+            );
             self.shared.state.lock().thread = Thread::None;
         }
     }
@@ -115,7 +118,7 @@ impl Notices {
             log::Level::Warn,
             format_args!(
                 "the Redis user may not PUBLISH to {:?}: waiters in other processes poll each 50 ms instead of being \
-                 told; grant it with ACL SETUSER <user> &{}",
+                 told; grant it with ACL SETUSER <user> +publish &{}",
                 self.shared.channel_name(),
                 self.shared.channel_name()
             ),
@@ -194,7 +197,7 @@ impl Shared {
             Some(_) => Err(StoreError::new(
                 StoreErrorKind::Protocol,
                 crate::error::Executed::Unknown,
-                "the answer to SUBSCRIBE is none",
+                "the answer to SUBSCRIBE makes no sense: is something between this process and the server?",
             )),
             None => Err(quiet(self.timeout)),
         }

@@ -180,7 +180,14 @@ pub(super) fn unconnected(error: io::Error, server: &str) -> StoreError {
             format!("no connection to {server} in time: see that the network lets it through")
         }
         io::ErrorKind::NotFound => format!("there is no socket or host {server}: correct the URL"),
-        _ => format!("no connection to {server}"),
+        io::ErrorKind::PermissionDenied => {
+            format!(
+                "this process may not connect to {server}: see the rights on the socket, and the firewall"
+            )
+        }
+        _ => format!(
+            "no connection to {server}: see that its name can be looked up, and that a route leads there"
+        ),
     };
     StoreError::new(Kind::Unreachable, Executed::No, message).with_source(error)
 }
@@ -188,11 +195,18 @@ pub(super) fn unconnected(error: io::Error, server: &str) -> StoreError {
 /// The connection failed, or the time was over, before the command had been answered.
 pub(super) fn unanswered(error: io::Error, server: &str, executed: Executed) -> StoreError {
     let (kind, message) = match error.kind() {
-        io::ErrorKind::TimedOut => (Kind::Timeout, format!("{server} has not answered in time")),
-        io::ErrorKind::UnexpectedEof => {
-            (Kind::Unreachable, format!("{server} closed the connection before it had answered"))
-        }
-        _ => (Kind::Unreachable, format!("the connection to {server} failed before it had answered")),
+        io::ErrorKind::TimedOut => (
+            Kind::Timeout,
+            format!("{server} has not answered in time: see what slows it or the network, or allow more"),
+        ),
+        io::ErrorKind::UnexpectedEof => (
+            Kind::Unreachable,
+            format!("{server} closed the connection before it had answered: see its log for why"),
+        ),
+        _ => (
+            Kind::Unreachable,
+            format!("the connection to {server} failed before it had answered: see the network, and its log"),
+        ),
     };
     StoreError::new(kind, executed, message).with_source(error)
 }

@@ -85,7 +85,7 @@ impl Script {
         }
         let server = link.server();
         let message = format!(
-            "{server} received the command too late, again and again: its clock jumps, or it is slow"
+            "{server} received the command too late, again and again: see its load, and that its clock does not jump"
         );
         Err(StoreError::new(StoreErrorKind::Timeout, Executed::No, message).into())
     }

@@ -12,6 +12,9 @@ use std::fmt;
 /// throttle can share it. No two keys of a throttle need be on one node of a cluster. What is stored is the window's end, in
 /// milliseconds of the Unix epoch.
 ///
+/// A user needs the rights to `+get +set +del` on the throttles' prefixes; [`Redis::check`](crate::Redis::check) tries what
+/// valves need, and not these. A throttle that lacks them runs its jobs as if the engine were away.
+///
 /// Calls are timed by the client: [`RedisBuilder::timeout`](crate::RedisBuilder::timeout), 500 ms unless set. They use
 /// connections of their own, as many as [`connections`](crate::RedisBuilder::connections), so that throttles and valves on
 /// one client do not wait for each other.

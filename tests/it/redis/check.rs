@@ -1,11 +1,18 @@
 //! `Redis::check`: what would stop a valve is said at start-up, with the cure, and nothing is left behind.
 
+use std::thread;
 use std::time::Duration;
 
-use valve::{Executed, Redis, StoreErrorKind as Kind};
+use valve::{
+    Engine, Executed, OnStoreError, Redis, RedisEngine, RedisStore, Rule, SetOptions, StoreErrorKind as Kind,
+    Valve, ValveBuilder,
+};
 
-use super::Stopwatch;
 use super::server::{Server, free_address};
+use super::world::logged;
+use super::{Stopwatch, nap};
+use crate::repository::read;
+use crate::support::{ms, secs};
 
 /// The check fails for certain, for this reason, and names it.
 #[track_caller]
@@ -93,6 +100,49 @@ fn each_missing_right_is_named() {
     check_permission(&url, "keys");
     server.cli(&[&base[..], &["&valve:*", "~valve:*"]].concat());
     check_passes(&url);
+}
+
+/// A valve of everything, and a throttle: nothing is refused, and nobody is warned.
+#[test]
+fn the_rights_that_the_documentation_lists_are_enough() {
+    let server = Server::start();
+    logged();
+    let page = read("src/store/redis/client.rs");
+    let from = page.find("ACL SETUSER app").unwrap();
+    let listed = page[from..].split("```").next().unwrap().replace("///", " ");
+    let listed: Vec<_> = listed.split_whitespace().collect();
+    assert!(!server.cli(&[&listed[..], &["~room:*", "+get", "+set", "+del"]].concat()).is_error());
+    let url = format!("redis://app:password@{}/3", server.address());
+    check_passes(&url);
+    let (one, two) = (Redis::open(&url).unwrap(), Redis::open(&url).unwrap());
+    let build = |redis| {
+        let rates =
+            [Rule::from(Rule::gcra(1_000, ms(1_000)).burst(9)), Rule::fixed_window(1_000, secs(1)).into()];
+        let builder = rates.into_iter().fold(Valve::builder("id"), ValveBuilder::rule);
+        let builder = builder.global_concurrency(1, secs(2)).on_store_error(OnStoreError::Fail);
+        builder.store(RedisStore::new(redis)).build().unwrap()
+    };
+    let (here, there) = (build(&one), build(&two));
+    thread::scope(|scope| {
+        let held = here.acquire().unwrap();
+        let waiter = scope.spawn(|| there.run(|| ()));
+        nap(1_300);
+        held.finish().unwrap();
+        waiter.join().unwrap().unwrap();
+    });
+    here.pause(secs(60)).unwrap();
+    assert!(there.try_acquire().is_err());
+    here.resume().unwrap();
+    let engine = RedisEngine::new(&one);
+    let options = SetOptions::new(secs(1));
+    assert!(
+        engine.set("room:1", "1", options).unwrap()
+            && !engine.set("room:1", "1", options.if_absent()).unwrap()
+    );
+    assert_eq!(engine.get("room:1").unwrap().as_deref(), Some("1"));
+    engine.del("room:1").unwrap();
+    let warned: Vec<_> = logged().into_iter().filter(|line| line.starts_with("WARN")).collect();
+    assert!(warned.is_empty(), "{warned:?}");
 }
 
 #[track_caller]

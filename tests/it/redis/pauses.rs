@@ -22,10 +22,12 @@ fn a_known_pause_spares_the_server() {
     let valve =
         valve(&store(&server.url())).rule(ample()).on_store_error(OnStoreError::Open).build().unwrap();
     valve.run(|| ()).unwrap();
-    valve.pause(secs(3)).unwrap();
     let watch = Stopwatch::start();
-    assert!(matches!(valve.try_acquire(), Err(Error::WouldWait { blocked_by: Blocked::Paused, .. })));
+    valve.pause(secs(3)).unwrap();
+    // That it listens from now on is news, after which it asks once.
+    wait_until("it listens", || !server.cli(&["PUBSUB", "CHANNELS"]).array().is_empty());
     nap(100);
+    assert!(matches!(valve.try_acquire(), Err(Error::WouldWait { blocked_by: Blocked::Paused, .. })));
     server.cli(&["CONFIG", "RESETSTAT"]);
     thread::scope(|scope| {
         let waiters: Vec<_> = (0..100).map(|_| scope.spawn(|| valve.run(|| ()))).collect();
@@ -41,6 +43,24 @@ fn a_known_pause_spares_the_server() {
             waiter.join().unwrap().unwrap();
             assert!(watch.elapsed() >= secs(3) - ms(1), "it started after {:?}", watch.elapsed());
         }
+    });
+}
+
+/// V28: who knows the pause from having made it is never refused by the server, and listens all the same.
+#[test]
+fn a_resume_elsewhere_reaches_who_paused() {
+    let server = Server::start();
+    let (one, two) = (store(&server.url()), store(&server.url()));
+    let (here, there) = (valve(&one).build().unwrap(), valve(&two).build().unwrap());
+    here.pause(secs(60)).unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| here.job().max_wait(secs(10)).run(|_| ()));
+        wait_until("it waits", || here.stats().queued == 1);
+        nap(700);
+        let watch = Stopwatch::start();
+        there.resume().unwrap();
+        waiter.join().unwrap().unwrap();
+        assert!(watch.elapsed() < secs(1), "it learnt of the resume after {:?}", watch.elapsed());
     });
 }
 

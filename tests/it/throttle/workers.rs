@@ -230,6 +230,8 @@ fn what_the_valve_refuses_does_not_run_and_opens_no_window() {
     stage.until(1_000);
     let closed = Error::Closed;
     assert_eq!(stage.traced(&["wait"]), [format!("102 wait 3: valve: {closed}")]);
+    let written = stage.traced(&["error"]);
+    assert!(written.len() == 1 && written[0].ends_with(&format!(": {closed}")), "{written:?}");
     assert_eq!((engine.count(Operation::Claim), throttle.stats().refused), (1, 2));
     check_stats(&throttle, (0, 0, 0, 0));
     stage.exec(&throttle, 2_000, "k", work(4));

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use valve::{CancelToken, Error, Rule, Scheduler, Valve};
+use valve::{CancelToken, Error, Retry, Rule, Scheduler, Step, Valve};
 
 use super::alone::alone;
 use super::{check_sound, nap, seconds};
@@ -55,6 +55,43 @@ fn a_forked_child_gets_an_error() {
     });
 }
 
+/// An attempt that forks ends in the child too, which gives nothing back and hangs on no lock.
+#[test]
+#[expect(unsafe_code, reason = "there is no safe fork")]
+fn a_retry_whose_attempt_forks_ends_in_the_child() {
+    alone(concat!(module_path!(), "::a_retry_whose_attempt_forks_ends_in_the_child"), || {
+        let valve = Valve::builder("parent").concurrency(3).build().unwrap();
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        valve.run(|| ()).unwrap();
+                        let _ = valve.job().max_wait(Duration::from_micros(50)).run(|_| ());
+                    }
+                });
+            }
+            for _ in 0..100 {
+                let mut process = -1;
+                let ran: Result<(), Error> = valve.job().retry(Retry::times(1)).run(|_, _| {
+                    // SAFETY: the child ends an attempt, which promises to take no lock then, and calls `_exit`.
+                    process = unsafe { libc::fork() };
+                    Step::Done(())
+                });
+                if process == 0 {
+                    let status = i32::from(!matches!(ran, Err(Error::Forked)));
+                    // SAFETY: ends the child without running what belongs to its parent.
+                    unsafe { libc::_exit(status) };
+                }
+                await_child(process);
+                ran.unwrap();
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        check_sound(&valve, 3);
+    });
+}
+
 /// Gives the number of the first call in the list that did not answer as it should, or 0.
 fn everything_is_refused(valve: &Valve, scheduler: &Scheduler, permit: valve::OwnedPermit) -> i32 {
     let refused = |result: Result<(), Error>| matches!(result, Err(Error::Forked));
@@ -91,16 +128,22 @@ fn everything_is_refused(valve: &Valve, scheduler: &Scheduler, permit: valve::Ow
 /// Forks; the child ends with what `child` gives, and the test fails unless that is 0 and comes within 10 s.
 #[track_caller]
 #[expect(unsafe_code, reason = "there is no safe fork")]
-#[expect(clippy::disallowed_methods, reason = "how long the child takes in real time")]
 pub(crate) fn in_a_child(child: impl FnOnce() -> i32) {
     // SAFETY: the child calls the crate under test, which promises to take no lock then, and `_exit`.
     let process = unsafe { libc::fork() };
-    assert!(process >= 0, "{}", std::io::Error::last_os_error());
     if process == 0 {
         let status = child();
         // SAFETY: ends the child without running what belongs to its parent.
         unsafe { libc::_exit(status) };
     }
+    await_child(process);
+}
+
+#[track_caller]
+#[expect(unsafe_code, reason = "there is no safe fork")]
+#[expect(clippy::disallowed_methods, reason = "how long the child takes in real time")]
+fn await_child(process: libc::pid_t) {
+    assert!(process >= 0, "{}", std::io::Error::last_os_error());
     let begin = Instant::now();
     let mut status = 0;
     loop {

@@ -13,6 +13,7 @@ use crate::store::redis::outcome;
 use crate::sync::{AtomicU64, Condvar, Mutex, Ordering};
 use scheduled_thread_pool::{OnPoolDropBehavior, ScheduledThreadPool};
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
@@ -245,7 +246,8 @@ impl Traffic {
             Err(Failed::Lost(lost)) => {
                 link.condemn();
                 self.losses.fetch_add(1, Ordering::Relaxed);
-                let unsent = matches!(lost, Lost::Unsent(_));
+                // With the time over, the next connection would not do better, and be lost as well.
+                let unsent = matches!(&lost, Lost::Unsent(why) if why.kind() != ErrorKind::TimedOut);
                 let error = lost.error(&self.server, Executed::Unknown);
                 Err(if unsent { Setback::Unsent(error) } else { Setback::Final(error) })
             }

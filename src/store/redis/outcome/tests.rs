@@ -102,10 +102,25 @@ fn a_failed_connection_says_what_to_look_at() {
         (io::ErrorKind::ConnectionRefused, "see that the server runs"),
         (io::ErrorKind::TimedOut, "see that the network"),
         (io::ErrorKind::NotFound, "correct the URL"),
-        (io::ErrorKind::Other, "no connection"),
+        (io::ErrorKind::PermissionDenied, "see the rights"),
+        // What a name that nobody knows gives has no kind of its own.
+        (io::ErrorKind::Other, "see that its name can be looked up"),
     ] {
         let error = unconnected(kind.into(), "h:1");
         assert_eq!((error.kind(), error.executed()), (Kind::Unreachable, Executed::No));
         assert!(error.to_string().contains(says), "{error}");
+    }
+}
+
+#[test]
+fn a_connection_that_fails_says_what_to_look_at() {
+    for (kind, means, says) in [
+        (io::ErrorKind::TimedOut, Kind::Timeout, "or allow more"),
+        (io::ErrorKind::UnexpectedEof, Kind::Unreachable, "see its log"),
+        (io::ErrorKind::ConnectionReset, Kind::Unreachable, "see the network"),
+    ] {
+        let error = unanswered(kind.into(), "h:1", Executed::Unknown);
+        assert_eq!((error.kind(), error.executed()), (means, Executed::Unknown));
+        assert!(error.to_string().contains(says) && error.to_string().contains("h:1"), "{error}");
     }
 }

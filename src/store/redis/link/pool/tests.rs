@@ -340,3 +340,30 @@ fn after_close_every_call_is_refused_and_those_under_way_are_waited_for() {
         assert_eq!(call.join().unwrap().unwrap(), pong(), "what was under way is answered");
     });
 }
+
+/// A call whose time is over before anything was sent says nothing against the connections.
+#[test]
+fn a_call_that_comes_too_late_costs_no_connection() {
+    let fake = Fake::answering(|peer, _| {
+        peer.say(b"+PONG\r\n");
+        Then::Listen
+    });
+    let pool = fake.pool(3, LONG);
+    let together = std::sync::Barrier::new(3);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let both = pool.on_link(&Deadline::never(), |link| {
+                    together.wait();
+                    Ok(link.ask(&[b"PING"], &Deadline::after(&Clock::System, LONG))?)
+                });
+                assert_eq!(both.unwrap().unwrap(), pong());
+            });
+        }
+    });
+    let idle = || pool.links.as_ref().unwrap().state().idle_connections;
+    assert_eq!(idle(), 3);
+    let over = Deadline::after(&Clock::System, Duration::ZERO);
+    check_error(pool.command(&[b"PING"], &over), StoreErrorKind::Timeout, Executed::No);
+    assert!(idle() >= 2, "{} are left", idle());
+}
