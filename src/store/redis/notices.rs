@@ -5,7 +5,7 @@
 
 use super::link::{Closer, Link, Reply};
 use super::url::Target;
-use crate::clock::Clock;
+use crate::clock::{Clock, ticks_up};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::event::say;
 use crate::store::{Deadline, Notice, Wake};
@@ -102,7 +102,10 @@ impl Notices {
                 log::Level::Warn,
                 format_args!("no thread to hear of other processes' releases, waiters poll: {error}"),
             );
-            self.shared.state.lock().thread = Thread::None;
+            let mut state = self.shared.state.lock();
+            if state.thread == Thread::Running {
+                state.thread = Thread::None;
+            }
         }
     }
 
@@ -161,10 +164,14 @@ impl Shared {
         while !self.stopped() {
             let error = match self.subscribe() {
                 Ok(mut link) => {
-                    (pause, said) = (BACK_OFF_MIN, false);
                     self.turn(Notice::Listening);
+                    let since = Clock::System.now();
                     let error = self.hear(&mut link);
                     self.turn(Notice::Silent);
+                    // A server that takes subscriptions and ends them at once is no better than one that takes none.
+                    if Clock::System.now() - since >= ticks_up(HEARTBEAT) {
+                        (pause, said) = (BACK_OFF_MIN, false);
+                    }
                     error
                 }
                 Err(error) => error,
