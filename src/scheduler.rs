@@ -21,7 +21,7 @@ use lateness::Lateness;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-pub(crate) use absence::{Counted, counted, is_indispensable};
+pub(crate) use absence::{Counted, counted, is_indispensable, uncounted};
 #[cfg(feature = "testing")]
 pub(crate) use heap::Heap;
 pub(crate) use heap::Place;

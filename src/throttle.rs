@@ -145,7 +145,8 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> ThrottleWind
     /// anywhere, inside a run too; a second time it does nothing.
     ///
     /// A closure that runs goes on: calls that it covers get what it returns, and on a shared engine its key stays taken until
-    /// it ends. A call that waits for the engine's answer ends when that comes, without a run. The engine's keys are left as they
+    /// it ends. A call that waits for the engine's answer, or leads and waits for the valve in front, ends when that comes, without
+    /// a run. The engine's keys are left as they
     /// are; close its client after this.
     pub fn destroy(&self) {
         if !os::forked() {

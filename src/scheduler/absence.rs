@@ -23,15 +23,24 @@ thread_local! {
     static COUNTED_BY: RefCell<Option<Rc<dyn Counted>>> = const { RefCell::new(None) };
 }
 
+/// Who counted on the thread before.
+struct Restore(Option<Rc<dyn Counted>>);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        set(self.0.take());
+    }
+}
+
 /// Runs `work` on a thread that `by` counts on.
 pub(crate) fn counted<T>(by: Rc<dyn Counted>, work: impl FnOnce() -> T) -> T {
-    struct Restore(Option<Rc<dyn Counted>>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            set(self.0.take());
-        }
-    }
     let _restore = Restore(set(Some(by)));
+    work()
+}
+
+/// Runs `work` while nobody is told of waits on this thread: somebody else sees to how long it takes.
+pub(crate) fn uncounted<T>(work: impl FnOnce() -> T) -> T {
+    let _restore = Restore(set(None));
     work()
 }
 

@@ -67,6 +67,11 @@ impl<G> Ticket<G> {
         false
     }
 
+    /// Whether it was decided how the call ends.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled.load(Ordering::Acquire) == SETTLED
+    }
+
     /// Lets the waiter go on. To be called after [`settle`](Ticket::settle), never before: a waiter that wakes to nothing
     /// would wait again, and for ever.
     pub(crate) fn wake(&self) {

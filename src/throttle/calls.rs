@@ -87,6 +87,7 @@ impl<T, E> Calls<T, E> {
     pub(super) fn join(&mut self, work: Work<T, E>, waiter: Option<Arc<Waiter<T, E>>>) -> Work<T, E> {
         let joined = self.streak.join();
         if let Some(waiter) = waiter {
+            self.forget_timed_out();
             self.waiters.push((joined, waiter));
         }
         if fault("T24") {
@@ -94,6 +95,17 @@ impl<T, E> Calls<T, E> {
         }
         self.replaced = true;
         std::mem::replace(&mut self.work, work)
+    }
+
+    /// Before the list grows: those whose deadlines have passed wait no more, and there may be no end of them while one key's
+    /// run does not come.
+    fn forget_timed_out(&mut self) {
+        if self.waiters.len() < self.waiters.capacity() {
+            return;
+        }
+        self.waiters.retain(|(_, waiter)| !waiter.ticket.is_settled());
+        // Room for as many again, so that looking through all of them is rare.
+        self.waiters.reserve(self.waiters.len() + 1);
     }
 
     /// A race was lost: those that are dropped now, and how many calls that is.

@@ -256,8 +256,10 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Core<T, E> {
         };
         if let Some(calls) = &mut entry.calls {
             let waiter = self.waiter(&entry.key, waits);
+            let before = calls.waiters.len();
             let replaced = Some(calls.join(work, waiter.clone()));
-            shard.waiters += usize::from(waiter.is_some());
+            let after = calls.waiters.len();
+            shard.waiters = (shard.waiters + after).saturating_sub(before);
             return Entered::Joined { replaced, waiter };
         }
         let slot = Slot { key: Arc::clone(&entry.key), hash };

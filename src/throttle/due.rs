@@ -13,9 +13,13 @@ use crate::event::caught;
 use crate::planted::fault;
 use crate::scheduler::Timed;
 use crate::valve::OwnedPermit;
+use std::cell::RefCell;
 use std::error::Error;
 use std::fmt::Display;
 use std::sync::Arc;
+
+#[cfg(shuttle)]
+use shuttle::thread_local;
 
 /// How many keys of a shard are looked at before its lock is let go.
 const BATCH: usize = 256;
@@ -98,8 +102,11 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Core<T, E> {
 
     fn act(self: &Arc<Self>, found: Found) {
         for (slot, flight) in found.given_up {
-            if let Some(shared) = &self.shared {
-                self.give_up(shared, flight.pass, &slot.key);
+            let opened = self.shared.as_ref().is_some_and(|shared| self.give_up(shared, flight.pass));
+            if opened {
+                // Here no sink may be called.
+                let line = Opened { core: Arc::clone(self), key: slot.key };
+                self.scheduler.events().bury(Box::new(line));
             }
         }
         for (slot, sent, write) in found.extensions {
@@ -225,6 +232,48 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Drop for Ord
             core.scheduler.events().bury(Box::new(refused));
         }
         core.bury();
+        if let Some(permit) = self.permit.take() {
+            give_back(permit);
+        }
+    }
+}
+
+/// Gives back the permit of an order that found no thread. The valve grants it to the next order right here, which may find
+/// none either: a long line of them must not become a deep stack.
+fn give_back(permit: OwnedPermit) {
+    thread_local! {
+        static UNUSED: RefCell<Option<Vec<OwnedPermit>>> = const { RefCell::new(None) };
+    }
+    let mut mine = Some(permit);
+    let nested = UNUSED.try_with(|unused| match &mut *unused.borrow_mut() {
+        Some(others) => {
+            others.extend(mine.take());
+            true
+        }
+        unused => {
+            *unused = Some(Vec::new());
+            false
+        }
+    });
+    if nested.unwrap_or(true) {
+        return;
+    }
+    while let Some(permit) = mine.take() {
+        drop(permit);
+        mine = UNUSED.with(|unused| unused.borrow_mut().as_mut().and_then(Vec::pop));
+    }
+    UNUSED.with(|unused| *unused.borrow_mut() = None);
+}
+
+/// The line that the breaker opened, written when it is dropped.
+struct Opened<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> {
+    core: Arc<Core<T, E>>,
+    key: Arc<str>,
+}
+
+impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Drop for Opened<T, E> {
+    fn drop(&mut self) {
+        self.core.say_unanswered(&self.key);
     }
 }
 

@@ -248,13 +248,15 @@ impl<F> Stage<F> {
     }
 
     /// The extension sent at `sent` came back. What was kept of it, unless it was given up before.
-    pub(super) fn extended(&mut self, sent: Tick, wrote: bool, timings: &Timings) -> Option<F> {
+    pub(super) fn extended(&mut self, sent: Tick, wrote: bool, now: Tick, timings: &Timings) -> Option<F> {
         let (Stage::Running(Some(hold)) | Stage::Ending(hold)) = self else { return None };
         let current = hold.flight.as_ref().is_some_and(|(at, _)| *at == sent);
         if !current {
             return None;
         }
-        if wrote {
+        // One that overwrote may have come after the hold had ended and another instance had the key.
+        let overwrote = sent < hold.until;
+        if wrote && !(overwrote && now >= hold.until) {
             hold.until = sent + timings.lease;
         }
         hold.flight.take().map(|(_, flight)| flight)

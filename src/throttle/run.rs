@@ -59,7 +59,9 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Core<T, E> {
             Ok(permit) => permit,
             Err(error) => {
                 self.leave(self.shard(slot.hash));
-                drop(self.refuse(slot, &ThrottleError::Valve(error.clone())));
+                let refused = self.refuse(slot, &ThrottleError::Valve(error.clone()));
+                // The newest closure may be another caller's.
+                let _ = caught(|| drop(refused));
                 return Err(ThrottleError::Valve(error));
             }
         };
@@ -221,7 +223,9 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Core<T, E> {
         let closing = self.shard(slot.hash).change(slot.hash, &slot.key, |entry| entry.stage.close(sent));
         let (write, given_up) = closing.unwrap_or((Write::IfAbsent, None));
         if let Some(flight) = given_up {
-            self.give_up(shared, flight.pass, &slot.key);
+            if self.give_up(shared, flight.pass) {
+                self.say_unanswered(&slot.key);
+            }
         }
         let length = if fault("T14") { self.timings.lease } else { self.timings.window };
         let wrote = self.write(shared, "close", &slot.key, write, length) == Some(true);
@@ -243,11 +247,14 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Core<T, E> {
         self.leave(shard);
     }
 
-    /// An extension was not answered in time.
-    pub(super) fn give_up(&self, shared: &Shared, pass: Pass, key: &str) {
-        if shared.report(pass, Answer::Failed, self.clock.now()) {
-            self.say_opened("extend", &self.full_key(key), "no answer within engine_timeout");
-        }
+    /// An extension was not answered in time. Whether that opened the breaker.
+    pub(super) fn give_up(&self, shared: &Shared, pass: Pass) -> bool {
+        shared.report(pass, Answer::Failed, self.clock.now())
+    }
+
+    /// The breaker opened because of it.
+    pub(super) fn say_unanswered(&self, key: &str) {
+        self.say_opened("extend", &self.full_key(key), "no answer within engine_timeout");
     }
 
     /// Sets the timer of a key whose stage has changed.

@@ -68,9 +68,9 @@ pub(super) struct Spent<T, E> {
 }
 
 impl<T, E> Spent<T, E> {
-    /// How many keys there are to be forgotten.
+    /// For how many keys there is something to be dropped.
     pub(super) fn len(&self) -> usize {
-        self.table.len()
+        self.table.len() + self.calls.len()
     }
 
     /// The calls that waited for a run, with their keys.

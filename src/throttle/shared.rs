@@ -11,6 +11,7 @@ use crate::clock::{Clock, Tick, duration};
 use crate::error::StoreError;
 use crate::event::caught;
 use crate::planted::fault;
+use crate::scheduler::uncounted;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use std::fmt::Display;
 use std::sync::Arc;
@@ -125,7 +126,11 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Core<T, E> {
         let pass = shared.breaker.lock().admit(self.clock.now())?;
         let full_key = self.full_key(key);
         let watched = self.workers.watch(&self.scheduler, self.timings.patience);
-        let result = caught(|| call(&*shared.engine, &full_key));
+        // Were the engine's own waits counted too, the thread would be missed twice.
+        let result = caught(|| match &watched {
+            Some(_) => uncounted(|| call(&*shared.engine, &full_key)),
+            None => call(&*shared.engine, &full_key),
+        });
         drop(watched);
         let result = result.unwrap_or_else(|| Err(StoreError::panicked()));
         self.judge(shared, pass, operation, &full_key, result)
@@ -197,8 +202,9 @@ impl<T: Clone + Send + 'static, E: Display + Send + Sync + 'static> Extension<T,
     fn land(&self, wrote: bool) -> Option<Flight> {
         let Slot { key, hash } = &self.slot;
         let timings = &self.core.timings;
+        let now = self.core.clock.now();
         let mut shard = self.core.shard(*hash);
-        shard.change(*hash, key, |entry| entry.stage.extended(self.sent, wrote, timings)).flatten()
+        shard.change(*hash, key, |entry| entry.stage.extended(self.sent, wrote, now, timings)).flatten()
     }
 }
 

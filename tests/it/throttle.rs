@@ -10,6 +10,7 @@ mod leases;
 mod logging;
 mod memory;
 mod outcomes;
+mod pressed;
 mod process;
 mod races;
 mod runs;

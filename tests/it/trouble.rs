@@ -6,7 +6,7 @@ pub(crate) mod fork;
 mod handles;
 mod input;
 mod panics;
-mod refused_threads;
+pub(crate) mod refused_threads;
 
 use std::fs;
 use std::time::Duration;
@@ -60,7 +60,7 @@ impl Footprint {
 }
 
 #[expect(clippy::disallowed_methods, reason = "waits for what only real time brings")]
-fn nap(ms: u64) {
+pub(crate) fn nap(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 

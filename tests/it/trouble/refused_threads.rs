@@ -159,7 +159,7 @@ fn wait_until(mut holds: impl FnMut() -> bool) {
 }
 
 /// While it lives, the process gets no address space for another thread's stack.
-struct Refusing {
+pub(crate) struct Refusing {
     before: libc::rlimit,
 }
 
@@ -167,7 +167,7 @@ struct Refusing {
 const SPARE: libc::rlim_t = 1 << 20;
 
 impl Refusing {
-    fn new() -> Refusing {
+    pub(crate) fn new() -> Refusing {
         let pages = fs::read_to_string("/proc/self/statm").unwrap();
         let pages: libc::rlim_t = pages.split(' ').next().unwrap().parse().unwrap();
         let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
