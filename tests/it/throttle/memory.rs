@@ -58,7 +58,8 @@ fn check(stage: &Stage, builder: Builder, calls: Calls) {
 #[track_caller]
 fn check_left(before: isize) {
     let left = live() - before;
-    assert!(left.abs() <= LEFT_MAX, "{left} bytes are left");
+    // Less than before is fine: a thread that ended meanwhile gave back what was its own.
+    assert!(left <= LEFT_MAX, "{left} bytes are left");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use valve::{Error, Redis, RedisStore, Rule, Valve};
 
 use crate::redis::server::Server;
-use crate::redis::world::{builder, grants, valve};
+use crate::redis::world::{builder, grants, valve, wait_until};
 use crate::redis::{Stopwatch, nap};
 use crate::support::secs;
 
@@ -18,7 +18,11 @@ fn a_forked_child_leaves_its_parents_connections_alone() {
     let valve = valve(&store).rule(rule()).global_concurrency(5, secs(5)).build().unwrap();
     valve.run(|| ()).unwrap();
     let permit = valve.acquire_owned().unwrap();
-    let clients = || server.cli(&["CLIENT", "LIST"]).text().lines().count();
+    let list = || server.cli(&["CLIENT", "LIST"]).text();
+    wait_until("it was asked whether the server evicts", || {
+        server.calls("config|get") == 1 && !list().contains("cmd=config")
+    });
+    let clients = || list().lines().count();
     let (before, url) = (clients(), server.url());
     in_a_child(|| {
         let watch = Stopwatch::start();
